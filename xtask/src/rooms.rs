@@ -160,8 +160,8 @@ fn begins_item(before: &[TokenTree]) -> bool {
     }
 }
 
-/// The type's name and the number of methods of the impl that goes on with these tokens, if it is not one of
-/// a trait.
+/// The type's name and the number of methods of the impl that continues with these tokens, if it is not one
+/// of a trait.
 fn inherent(rest: &[TokenTree]) -> Option<(String, usize)> {
     let (mut depth, mut name, mut is_arrow) = (0usize, None, false);
     for (at, token) in rest.iter().enumerate() {

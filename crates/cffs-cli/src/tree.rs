@@ -100,7 +100,7 @@ impl Tree {
     }
 
     /// Visits everything at and below a directory, each directory before its entries. A directory that cannot
-    /// be read is an error, which is visited as well, and the walk goes on behind it.
+    /// be read is an error, which is visited as well, and the walk continues after it.
     pub fn walk(
         &self,
         path: &[u8],

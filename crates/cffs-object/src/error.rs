@@ -86,7 +86,7 @@ pub enum Error {
         /// The clone, as a URL.
         clone: String,
     },
-    /// A volume cannot be deleted, since another one lies among its versions.
+    /// A volume cannot be deleted, since another one is among its versions.
     #[error(
         "{url}/snapshots is another volume, which would be damaged; copy it elsewhere with cffs export and \
          cffs import, and delete it first: cffs destroy {url}/snapshots"

@@ -173,7 +173,7 @@ impl History {
         Record::map(self.format.uuid, last, self.size_bytes, self.extents.clone())
     }
 
-    /// Reads the following records, up to the first free slot. Other objects may lie next to them.
+    /// Reads the following records, up to the first free slot. Other objects may be next to them.
     pub fn read_on(&mut self, store: &Store) -> Result<(), Error> {
         let after = format::record_name(self.slot);
         let mut names = store.list_after("log", &after)?;

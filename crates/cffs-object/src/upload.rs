@@ -25,7 +25,7 @@ const BEHIND: Duration = Duration::from_secs(5);
 
 /// Sends the records that are staged from an earlier use of the directory.
 ///
-/// A record whose slot lies in the past and is empty was sent and has been collected since. Another program's
+/// A record whose slot is in the past and is empty was sent and has been collected since. Another program's
 /// records in these slots would begin with a claim, and claims are never deleted.
 ///
 /// # Errors

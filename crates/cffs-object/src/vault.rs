@@ -212,7 +212,7 @@ fn aad(number: u64) -> Aad<[u8; 8]> {
 pub fn sealed_range(wanted: &Range<u64>, instance: Instance) -> Range<u64> {
     debug_assert!(wanted.start < wanted.end);
     let (first, last) = (frame_of(wanted.start), frame_of(wanted.end - 1));
-    // The end of a range may lie beyond all objects.
+    // The end of a range may be beyond all objects.
     let end = start(last + 1).saturating_add((last + 1) * ADDED_BYTES + instance.bytes());
     match first {
         // The instance belongs to the first frame.

@@ -122,7 +122,7 @@ fn extend(groups: &Groups, file: &File, group: u64, bytes: u64, size: Size) -> R
         if allocated && is_inside(groups, file, at, group)? {
             at += length;
         } else if size == Size::Stays {
-            // Space behind the end of a file can only be freed together.
+            // Space after the end of a file can only be freed together.
             return Ok(at);
         } else {
             file.set_len(at).context("free the rest")?;
@@ -132,7 +132,7 @@ fn extend(groups: &Groups, file: &File, group: u64, bytes: u64, size: Size) -> R
     Ok(at)
 }
 
-/// Whether a file from an offset on lies in a group.
+/// Whether a file from an offset on is in a group.
 fn is_inside(groups: &Groups, file: &File, from: u64, group: u64) -> io::Result<bool> {
     let extents = extents::from(file, from, false)?;
     Ok(extents.iter().all(|extent| {

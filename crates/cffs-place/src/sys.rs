@@ -210,7 +210,7 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
     let mut at = 0;
     let mut result = Ok(());
     for (piece, length) in pieces.iter().zip(lengths) {
-        // SAFETY: the piece lies within the region, which this function owns and nothing refers to. Memory is
+        // SAFETY: the piece is within the region, which this function owns and nothing refers to. Memory is
         // never accessed through the mapping, so changes to the file do not matter.
         let mapped = unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED;

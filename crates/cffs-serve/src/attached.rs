@@ -157,7 +157,7 @@ impl Sessions {
     }
 
     /// Makes a ticket for a directory and a user, or notes why the user gets none; `examine` finds that
-    /// out. The program reads it with the number. If a session has this number, it may go on instead.
+    /// out. The program reads it with the number. If a session has this number, it may continue instead.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl Sessions {
             if let Some(lease) = state.leases.get_mut(&number)
                 && (lease.uid, lease.directory) == (uid, directory)
             {
-                // Before the session goes on.
+                // Before the session continues.
                 self.sharing.begin();
                 lease.renewed = Instant::now();
                 self.ended.notify_all();
@@ -531,13 +531,13 @@ impl Sharing {
         Sharing { start: Instant::now(), until: AtomicU64::new(0), changes: AtomicUsize::new(0) }
     }
 
-    /// Begins it, or lets it go on, for [`SHARED_AFTER`].
+    /// Begins it, or lets it continue, for [`SHARED_AFTER`].
     fn begin(&self) {
         let until = (self.start.elapsed() + SHARED_AFTER).as_millis() as u64;
         self.until.fetch_max(until, Ordering::SeqCst);
     }
 
-    /// Lets it go on while a change is made, and then for [`SHARED_AFTER`].
+    /// Lets it continue while a change is made, and then for [`SHARED_AFTER`].
     fn during_change(&self) -> Changing<'_> {
         self.changes.fetch_add(1, Ordering::SeqCst);
         Changing(self)

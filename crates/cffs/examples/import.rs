@@ -1,4 +1,4 @@
-//! Imports a tree by several threads, shows how it goes on, and reads the copy back.
+//! Imports a tree by several threads, shows how it continues, and reads the copy back.
 //!
 //! ```text
 //! cffs mkfs --size 4G tree.cffs

@@ -102,7 +102,7 @@ pub enum Error {
     /// The file system cannot do this to any file.
     #[error("operation not supported")]
     NotSupported,
-    /// No data lies at or after the offset (`lseek` with `SEEK_DATA`).
+    /// No data is at or after the offset (`lseek` with `SEEK_DATA`).
     #[error("no data at or after the offset")]
     NoData,
     /// The server of a mounted volume makes no more calls for this program. It may have made those that were
@@ -157,7 +157,7 @@ pub enum Corruption {
     /// The superblock's checksum is wrong.
     #[error("superblock at byte {offset}: checksum mismatch")]
     SuperblockChecksum {
-        /// Where the superblock lies, in bytes.
+        /// Where the superblock is, in bytes.
         offset: u64,
     },
     /// A field of the superblock is out of its range.

@@ -259,7 +259,7 @@ impl<T> RwLock<T> {
         self.lock.is_locked_exclusive()
     }
 
-    /// The value behind the lock, without locking: no other thread can see it.
+    /// The value after the lock, without locking: no other thread can see it.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// their bounds, and are measured on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Vnodes, with contents that lie in the inode.
+    /// Vnodes, with contents that are in the inode.
     Inodes,
     /// Extended attributes of vnodes.
     Attributes,

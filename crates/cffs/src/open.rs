@@ -128,7 +128,7 @@ fn check_fits(volume: &Volume) -> Result<()> {
 
 /// Checks the whole of an open volume as [`fsck::check`] does, and changes nothing.
 ///
-/// First everything is made durable, including derived state. Then reads and changes go on in memory, but
+/// First everything is made durable, including derived state. Then reads and changes continue in memory, but
 /// nothing is written until the check is complete: calls that make something durable wait for it, as do
 /// changes when they take all the memory that they may.
 ///

@@ -40,7 +40,7 @@ pub enum JournalMode {
     On,
     /// It is made empty, and each epoch takes its phases.
     Off,
-    /// The same, and if it lies on another device, that need not be there: the volume is opened without
+    /// The same, and if it is on another device, that need not be there: the volume is opened without
     /// it if there is nothing in it.
     None,
 }

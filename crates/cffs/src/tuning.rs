@@ -3,7 +3,7 @@
 //! Nearly all of them follow from one property of the device: the bytes that it streams in the time of one
 //! seek ([`Device::break_even_bytes`]). Reading less than that saves little; a gap of that length costs as
 //! much to skip as to read; and data in pieces of that length is read at half of the device's speed or
-//! faster, wherever the pieces lie. Sizes are multiples of it. Figures that are not sizes (numbers of misses
+//! faster, wherever the pieces are. Sizes are multiples of it. Figures that are not sizes (numbers of misses
 //! or neighbours) are the same for every device.
 //!
 //! Each figure says where it was measured: a number is a decision record in `docs/decisions/`, and

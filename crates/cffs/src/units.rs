@@ -115,7 +115,7 @@ impl InodeNo {
     }
 }
 
-/// Where an inode lies: a sector of a container file.
+/// Where an inode is: a sector of a container file.
 ///
 /// The container is a directory, the external inode table, or the system area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

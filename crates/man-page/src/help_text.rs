@@ -5,7 +5,7 @@
 //! ```text
 //! A title:
 //!   term             what it means, which may
-//!                    go on in the next lines
+//!                    continue in the next lines
 //!   a term that is too long for its column
 //!                    what it means
 //! A sentence of its own, from the margin on.

@@ -14,7 +14,7 @@ pub struct Row {
     pub phase: String,
     /// The file system.
     pub peer: Peer,
-    /// Repetitions behind the medians.
+    /// Repetitions after the medians.
     pub repetitions: usize,
     /// Files, or operations, per second.
     pub files_per_sec: f64,

@@ -75,7 +75,7 @@ impl DiskServer {
         Ok(DiskServer { pacer, media, file, request_bytes, unmounter, thread: Some(thread) })
     }
 
-    /// The device behind the file.
+    /// The device after the file.
     pub fn pacer(&self) -> &Arc<Pacer> {
         &self.pacer
     }

@@ -167,7 +167,7 @@ fn lacks_volume(error: &anyhow::Error) -> bool {
     error.chain().any(is_so)
 }
 
-/// The last failure. The others have been reported, and the listing went on.
+/// The last failure. The others have been reported, and the listing continued.
 #[derive(Default)]
 struct Failed(Option<anyhow::Error>);
 

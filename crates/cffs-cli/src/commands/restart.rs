@@ -20,7 +20,7 @@ use crate::{background, mounts, names};
 /// lost or done twice. A program whose working directory was deleted earlier loses that directory.
 ///
 /// A mount over io_uring whose server may not run on all cores cannot be restarted (mount -o transport=dev
-/// can), nor one whose log or files of the page lie below its own mount point.
+/// can), nor one whose log or files of the page are below its own mount point.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
 pub struct Restart {

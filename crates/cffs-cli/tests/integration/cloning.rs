@@ -252,7 +252,7 @@ fn cp_gives_copies_the_names_that_cp_gives_them() {
     scratch.assert_clean();
 }
 
-/// Regression: the link itself was asked, which lies in another file system or has no such attribute.
+/// Regression: the link itself was asked, which is in another file system or has no such attribute.
 #[test]
 fn a_copy_is_made_in_a_directory_that_a_symbolic_link_names() {
     if !can_mount() {

@@ -143,7 +143,7 @@ fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_was_made_read_only
     scratch.umount();
 }
 
-/// Regression: NFS clients went on changing a mount that was remounted by mount(2), of which its server
+/// Regression: NFS clients continued changing a mount that was remounted by mount(2), of which its server
 /// learns nothing.
 #[test]
 fn nfs_clients_change_nothing_from_the_moment_of_a_remount() {

@@ -264,7 +264,7 @@ fn a_missing_object_can_be_put_back() {
     }
 }
 
-/// Giving up an object that was cut off discards only the bytes behind the cut, and a missing object that was
+/// Giving up an object that was cut off discards only the bytes after the cut, and a missing object that was
 /// put back loses nothing. They were discarded up to the chunk's limits, with metadata that was read before.
 #[test]
 fn giving_up_discards_only_what_cannot_be_read() {

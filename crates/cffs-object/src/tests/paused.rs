@@ -371,7 +371,7 @@ pub fn a_deletion_during_a_clone_leaves_a_complete_clone_or_none() {
             let deleting = Started::run(&store, second, delete);
             is_last_of_clone |= !cloning.is_paused;
             let is_last = !deleting.is_paused;
-            // The clone goes on to its end during the pause of the deletion, or the other way round.
+            // The clone continues to its end during the pause of the deletion, or the other way round.
             let outcome = match second % 2 {
                 0 => (cloning.end(), deleting.end()),
                 _ => {

@@ -27,7 +27,7 @@ mod tests;
 /// places of a device that is not in use, or of a byte range that you name and that is unused meanwhile.
 ///
 /// If you may not read the device, name a directory: then a temporary file of 256 MiB there is measured,
-/// which stands for the part of the disk where it lies.
+/// which stands for the part of the disk where it is.
 #[derive(Debug, Args)]
 #[command(name = "disk", after_help = EXAMPLES)]
 pub struct MeasureDisk {

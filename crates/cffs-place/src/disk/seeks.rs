@@ -19,7 +19,7 @@ const NEAR: f64 = 0.1;
 /// How much longer than a turn the times of reads at one distance may span.
 const SPAN: f64 = 1.02;
 
-/// The fraction of the disk, at either end, in which the places lie.
+/// The fraction of the disk, at either end, in which the places are.
 const STRETCH: f64 = 1.0 / 64.0;
 
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -17,7 +17,7 @@ pub(super) struct Held {
     /// Whether this program has made it. It may write to it whatever the mode is, as through a descriptor
     /// that open(2) with `O_CREAT` has returned.
     pub is_own: bool,
-    /// Whether it has read the file, as one that it may read. It may go on, as through a descriptor.
+    /// Whether it has read the file, as one that it may read. It may continue, as through a descriptor.
     pub is_read: bool,
 }
 

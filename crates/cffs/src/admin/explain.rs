@@ -18,7 +18,7 @@ use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo};
 pub struct Piece {
     /// The byte of the file at which it begins.
     pub offset: u64,
-    /// Where it lies, in fragments.
+    /// Where it is, in fragments.
     pub run: FragRun,
     /// Reserved and never written.
     pub unwritten: bool,
@@ -37,7 +37,7 @@ pub struct ClusterPlace {
     pub other_parts: u64,
 }
 
-/// Where a file lies.
+/// Where a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The file.
@@ -47,7 +47,7 @@ pub struct Placement {
     pub container: Option<Container>,
     /// The block of that sector; `None` if it has no place yet.
     pub container_block: Option<BlockNo>,
-    /// Whether the contents lie in the inode.
+    /// Whether the contents are in the inode.
     pub inline: bool,
     /// The contents, in the order of the file.
     pub pieces: Vec<Piece>,
@@ -55,7 +55,7 @@ pub struct Placement {
     pub clusters: Vec<ClusterPlace>,
     /// Bytes of the contents that are in memory alone.
     pub unplaced_bytes: u64,
-    /// The segments that name, inode and contents lie in.
+    /// The segments that name, inode and contents are in.
     pub segments: Vec<u64>,
     /// Files of the same directory that have contents in one of those segments, up to 1000.
     pub shares_with: Vec<InodeNo>,
@@ -69,7 +69,7 @@ const NEIGHBOURS_MAX: usize = 1000;
 /// At most this many clusters are listed, because the header of each is read.
 const CLUSTERS_MAX: usize = 100;
 
-/// Tells where files lie.
+/// Tells where files are.
 pub(crate) struct Explain<'a> {
     inodes: &'a InodeCache,
     writer: &'a EpochWriter,
@@ -125,7 +125,7 @@ impl Explain<'_> {
         segments.dedup();
         let shares_with = self.neighbours(parent, ino, &segments)?;
         let clusters = self.writer.noted(self.clusters(&pieces))?;
-        // A group read brings the run of a segment; a piece that goes on into the next segments
+        // A group read brings the run of a segment; a piece that continues into the next segments
         // needs one request more at most for each piece that was not read with it.
         let cold_requests = segments.len() as u64;
         Ok(Placement {
@@ -142,8 +142,8 @@ impl Explain<'_> {
         })
     }
 
-    /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no
-    /// place yet, where the inode lies, and 0 if that has no place either. So files in the order of this
+    /// The byte of the device at which the contents of a file begin. If they are in the inode or have no
+    /// place yet, where the inode is, and 0 if that has no place either. So files in the order of this
     /// number are in the order of the device.
     ///
     /// # Errors

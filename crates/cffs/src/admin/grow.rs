@@ -19,7 +19,7 @@ use crate::trace::OpKind;
 use crate::units::BlockNo;
 
 /// A volume grows by at least as many blocks as its last copy of the superblock has, so that the new
-/// one does not lie on the old one.
+/// one is not on the old one.
 const GAIN_BLOCKS_MIN: u64 = 2;
 
 /// The most epochs that are written to place all data; one usually suffices.
@@ -95,7 +95,7 @@ impl Grow<'_> {
 
     /// Reaches a clean point at which the volume has its new size.
     fn take_in(&self, progress: &mut Progress, next: &Superblock) -> Result<()> {
-        // The long part runs while changes go on.
+        // The long part runs while changes continue.
         self.writer.run_epoch(progress, EpochKind::Derived)?;
         let prepared = {
             let _gate = self.writer.gate.write();
@@ -117,7 +117,7 @@ impl Grow<'_> {
     }
 }
 
-/// The superblock of the same volume on a device of `size_bytes`. The intent log keeps its size: it lies
+/// The superblock of the same volume on a device of `size_bytes`. The intent log keeps its size: it is
 /// before the first files.
 fn grown(old: &Superblock, size_bytes: u64) -> Result<Superblock> {
     let blocks = mkfs::blocks_of(old, size_bytes)?.max(old.blocks);

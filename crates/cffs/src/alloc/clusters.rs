@@ -277,7 +277,7 @@ impl<'a> Clusters<'a> {
         Ok(self.0.group(state, cg)?.references(block))
     }
 
-    /// The block of its group in which a fragment lies.
+    /// The block of its group in which a fragment is.
     pub(super) fn block_in_group(&self, fragment: FragNo) -> u32 {
         let layout = &self.0.layout;
         self.0.in_group(layout.cg_of_fragment(fragment), fragment) / layout.block_fragments()

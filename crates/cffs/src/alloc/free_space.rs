@@ -13,7 +13,7 @@ impl Allocator {
         state.cgs_made.max(in_memory)
     }
 
-    /// Returns up to `max` runs of free whole blocks within a run, which lies in one group.
+    /// Returns up to `max` runs of free whole blocks within a run, which is in one group.
     /// Freed fragments that are not allocatable yet do not count. A group that no allocation has
     /// needed so far is read for this call only and not kept, so going through a large volume
     /// takes no memory.

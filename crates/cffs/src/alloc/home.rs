@@ -119,7 +119,7 @@ impl Allocator {
         !state.reservations.contains_key(&own) && home.runs.iter().any(is_there)
     }
 
-    /// Adds a run, which lies in one group, to home extents: to the last one if they touch and share the
+    /// Adds a run, which is in one group, to home extents: to the last one if they touch and share the
     /// group.
     pub(super) fn add_to(&self, home: &mut HomeExtents, run: FragRun) {
         let cg_of = |at| self.layout.cg_of_fragment(at);

@@ -1,6 +1,6 @@
 //! Keys of files' own: the space that their files take.
 //!
-//! A directory knows from its sectors where its files lie. Nothing on the device lists the files of another
+//! A directory knows from its sectors where its files are. Nothing on the device lists the files of another
 //! key, so the space that each such key got since the volume was opened is counted, less the space that its
 //! files gave up. Large files do not count. A key counts as new until its files fill a segment: until then,
 //! its files go with those that are made at the same time. Small keys are many, and a run for each of them

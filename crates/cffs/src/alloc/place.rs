@@ -15,9 +15,9 @@ use crate::units::{CgIndex, FragNo, FragRun};
 pub enum Kind {
     /// A small file, whole.
     Small,
-    /// A larger file that still lies among the files of its key, in pieces if necessary.
+    /// A larger file that still is among the files of its key, in pieces if necessary.
     Medium,
-    /// A piece of a large file, which does not lie among the files of its key.
+    /// A piece of a large file, which is not among the files of its key.
     Large,
     /// One block of metadata, aligned to a block.
     Metadata,
@@ -39,7 +39,7 @@ impl Kind {
 pub struct Request {
     /// Small, medium, large or metadata.
     pub kind: Kind,
-    /// The owner near whose files it should lie.
+    /// The owner near whose files it should be.
     pub owner: Owner,
     /// The number of fragments.
     pub len: u32,
@@ -197,7 +197,7 @@ impl Allocator {
         let segment = self.layout.segment_fragments();
         let previous = state.reservations.remove(&owner);
         // All file reservations together take at most a part of the free space. Sector reservations are as
-        // numerous but short: if they counted, directories would lie in twice as many pieces.
+        // numerous but short: if they counted, directories would be in twice as many pieces.
         let of_files =
             state.reservations.keys().filter(|(_, class)| *class == Class::Files).count() as u64;
         let fair = (state.free / (of_files + 1) * self.placing.reserved_eighths / 8)

@@ -1,4 +1,4 @@
-//! Promises of blocks, and the counts behind them.
+//! Promises of blocks, and the counts after them.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
     allocator.place(&Request { kind, len, ..small(9, len, false) })
 }
 
-/// The number of a directory's files that lie right after the previously placed one.
+/// The number of a directory's files that are right after the previously placed one.
 fn adjacent(policy: Policy) -> usize {
     let (allocator, _) = volume_with(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
     let place = |_| place(&allocator, Kind::Small, 1).unwrap();
@@ -402,7 +402,7 @@ fn replacing_files_stay_with_the_stream_until_the_replaced_are_gone() {
     let (allocator, _) = volume(64 << 20);
     let segment = u64::from(allocator.layout.segment_fragments());
     let own = place(&allocator, Kind::Small, 4).unwrap();
-    // The stream goes on elsewhere, so that the key does not end in it.
+    // The stream continues elsewhere, so that the key does not end in it.
     let mut last = own;
     while last.start.0 / segment == own.start.0 / segment {
         last = allocator.place(&small(10, 4, false)).unwrap();
@@ -427,7 +427,7 @@ fn the_stream_fills_a_group_to_its_end() {
     let (allocator, _) = volume_with(64 << 20, &options);
     let runs: Vec<FragRun> =
         (0..2000).map(|_| place(&allocator, Kind::Small, 16).unwrap()).collect();
-    // 31 MiB of files in groups of 16 MiB; at the end of each group lie blocks set aside for metadata.
+    // 31 MiB of files in groups of 16 MiB; at the end of each group are blocks set aside for metadata.
     for pair in runs.windows(2) {
         let skipped = pair[1].start.0.abs_diff(pair[0].end().0);
         assert!(skipped < 4 << 10, "{pair:?}");

@@ -72,7 +72,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Fails unless the `len_bytes` bytes from `offset_bytes` on lie on the device.
+    /// Fails unless the `len_bytes` bytes from `offset_bytes` on are on the device.
     pub fn check(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         match offset_bytes.checked_add(len_bytes) {
             Some(end) if end <= self.size_bytes => Ok(()),

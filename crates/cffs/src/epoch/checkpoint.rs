@@ -53,7 +53,7 @@ impl EpochWriter {
     }
 
     /// Writes all changes and all derived state, so that recovery only looks at later changes. The volume
-    /// stays in use, and changes go on meanwhile.
+    /// stays in use, and changes continue meanwhile.
     ///
     /// # Errors
     ///
@@ -99,9 +99,9 @@ impl EpochWriter {
     }
 
     /// Writes a consistent state of the volume with all derived state, and calls `look` while the device
-    /// keeps it. Reads and changes go on meanwhile, in memory; a caller that needs an epoch waits. The second
-    /// argument of `look` tells whether files without a name are in use: their space is taken, although no
-    /// inode on the device has it.
+    /// keeps it. Reads and changes continue meanwhile, in memory; a caller that needs an epoch waits. The
+    /// second argument of `look` tells whether files without a name are in use: their space is taken,
+    /// although no inode on the device has it.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl EpochWriter {
     }
 
     /// Writes an epoch with all derived state, and the superblock that makes it the new clean point, while
-    /// changes go on. The volume stays in use.
+    /// changes continue. The volume stays in use.
     pub(crate) fn run_checkpoint(&self, progress: &mut Progress) -> Result<()> {
         let started = Instant::now();
         self.latch_if_overtaken()?;

@@ -68,7 +68,7 @@ impl EpochWriter {
         !freed.runs.is_empty()
     }
 
-    /// Discards the free blocks among those in which a run lies. The run may go beyond the end of a group;
+    /// Discards the free blocks among those in which a run is. The run may go beyond the end of a group;
     /// its first and last block may have been shared with other files, whose parts may be free by now.
     fn discard_still_free(&self, run: FragRun, trimmed: &mut Trimmed) -> Result<()> {
         let layout = &self.inodes.layout;

@@ -215,7 +215,7 @@ fn ready(
     small.into_iter().map(|(_, file)| file)
 }
 
-/// The changed whole pages of a file that lie in runs of at least `least` bytes.
+/// The changed whole pages of a file that are in runs of at least `least` bytes.
 fn long_runs(file: &VnodeState, page_bytes: u64, least: u64) -> Vec<FileBlock> {
     let mut positions: Vec<FileBlock> = Vec::new();
     let mut first = 0;

@@ -165,7 +165,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Whether a file waits for a later epoch: no fsync waits for it, it has much to write, and nothing was
-    /// changed of it but its contents since the device has it where it lies.
+    /// changed of it but its contents since the device has it where it is.
     pub(crate) fn leaves(&self, inodes: &InodeCache, ino: InodeNo, file: &VnodeState) -> bool {
         let new_bytes = file.pages.dirty_count() as u64 * u64::from(inodes.layout.block_bytes);
         new_bytes > self.leaves_bytes

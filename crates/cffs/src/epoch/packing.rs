@@ -133,7 +133,7 @@ impl Packer<'_> {
 
     fn push(&mut self, key: Key, part: Part) {
         let fits = self.filled + part.len <= self.fragments_max;
-        // Files of several directories share a cluster only while all of them are being made: they lie next
+        // Files of several directories share a cluster only while all of them are being made: they are next
         // to each other, and are read together.
         let belongs = self.key.is_none_or(|last| last == key)
             || self.key.is_some_and(|last| self.is_new(last) && self.is_new(key));

@@ -37,7 +37,7 @@ pub(crate) fn rank(file: &VnodeState) -> Rank {
 ///
 /// That is the order of their ranks, except that files with keys of their own follow the other files of
 /// their directory, key by key, in the order in which the first file of each key was made. The keys are
-/// hashes: in their order, the files of a directory with many keys would lie in a random order.
+/// hashes: in their order, the files of a directory with many keys would be in a random order.
 pub(crate) fn put_in_order<T>(files: &mut [T], of: impl Fn(&T) -> (Rank, &Arc<Vnode>)) {
     let is_keyed = |rank: &Rank| Key(rank.0).is_own();
     let mut leads: HashMap<u64, Rank> = HashMap::default();
@@ -90,7 +90,7 @@ struct KeyState {
 }
 
 impl KeyState {
-    /// The state of the key of a file that has `own` as its own key and lies in `parent`.
+    /// The state of the key of a file that has `own` as its own key and is in `parent`.
     ///
     /// A directory counts as new if most of its files are rewritten: these go near the other files that are
     /// written now, and not near their old places.
@@ -109,7 +109,7 @@ impl KeyState {
         state
     }
 
-    /// The segments in which files of the key lie.
+    /// The segments in which files of the key are.
     fn segments(&self, inodes: &InodeCache) -> &[u64] {
         let find = || self.parent.as_ref().map_or(Vec::new(), |dir| segments_of(inodes, dir));
         self.segments.get_or_init(find)
@@ -240,7 +240,7 @@ impl<'a> Placer<'a> {
         Neighbours { owner, grown, asked: self.asked }
     }
 
-    /// Notes where the first file of a directory lies, or what the files of another key take. The file took
+    /// Notes where the first file of a directory is, or what the files of another key take. The file took
     /// `before` fragments until now.
     fn note_place(&mut self, file: &VnodeGuard<'_>, before: u64) {
         self.inodes.space().count(file, before);
@@ -258,7 +258,7 @@ fn mapped(file: &VnodeState) -> u64 {
     file.inode.map().map_or(0, ExtentMap::mapped)
 }
 
-/// The segments in which the files of a directory lie, from the directory's own sectors.
+/// The segments in which the files of a directory are, from the directory's own sectors.
 fn segments_of(inodes: &InodeCache, dir: &Arc<Vnode>) -> Vec<u64> {
     let per_segment = u64::from(inodes.layout.segment_fragments());
     let small = inodes.layout.small_bytes_max() * inodes.cache.tuning().placing.home_file_factor;

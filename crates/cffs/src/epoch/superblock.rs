@@ -95,7 +95,7 @@ impl EpochWriter {
         // Damage may have been found while the superblock was put together.
         let mut superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
         if journal::has_journal(&superblock) && self.inodes.cache.device().journal().is_none() {
-            // The journal lies on a device that is missing. A journal that is present sets this flag itself.
+            // The journal is on a device that is missing. A journal that is present sets this flag itself.
             superblock.journal.flags |= JournalFlags::UNUSED;
         }
         let bytes = superblock.encode();

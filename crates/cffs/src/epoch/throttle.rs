@@ -2,10 +2,10 @@
 //!
 //! Changes collect in memory. Once their contents suffice for one long write, the background is woken to
 //! write them ahead of their epoch (`early`). When changes take half of their memory limit, or nearly all of
-//! it if much is read meanwhile (decision 002), the background is woken to write an epoch, and changes go on;
-//! when they reach the limit, a thread that makes more waits until an epoch has taken over the earlier ones.
-//! So a stream of changes keeps the device busy and does not stop during writes. Without a background, the
-//! thread that reaches the limit writes the epoch.
+//! it if much is read meanwhile (decision 002), the background is woken to write an epoch, and changes
+//! continue; when they reach the limit, a thread that makes more waits until an epoch has taken over the
+//! earlier ones. So a stream of changes keeps the device busy and does not stop during writes. Without a
+//! background, the thread that reaches the limit writes the epoch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Many files at once, in the order in which they lie on the device.
+//! Many files at once, in the order in which they are on the device.
 //!
 //! A program that wants the contents of many files in an order of its own, as when it trains on a shuffled
 //! data set, has the device go to and fro. Where all paths of a batch are known, the files can be read in the
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::vfs::Volume;
 
 impl Files {
-    /// Reads whole files in the order in which they lie on the device. `visit` gets each file's contents,
+    /// Reads whole files in the order in which they are on the device. `visit` gets each file's contents,
     /// which are there until it returns, or why it could not be read, with its position in `paths`; it is
     /// called by `threads` threads, in no order that a caller could rely on. A path that is there twice is
     /// read twice.
@@ -115,7 +115,7 @@ impl Files {
     }
 }
 
-/// Files that are open to be read together, in the order in which they lie on the device.
+/// Files that are open to be read together, in the order in which they are on the device.
 pub struct Batch {
     /// `None` if no file could be opened.
     volume: Option<Arc<Volume>>,
@@ -123,7 +123,7 @@ pub struct Batch {
 }
 
 struct Member {
-    /// Where it lies on the device.
+    /// Where it is on the device.
     offset: u64,
     position: usize,
     size: u64,

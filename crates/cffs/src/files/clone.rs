@@ -111,7 +111,7 @@ struct Clone<'a> {
 ///
 /// # Errors
 ///
-/// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` lies in the tree;
+/// [`Error::Exists`] if the name exists; [`Error::Invalid`] if `dir` is in the tree;
 /// [`Error::AccessDenied`] if the caller may not make names in `dir`, and for a file that it may not read;
 /// [`Error::NotPermitted`] for a device if it is not root; [`Error::NameTooLong`] if a path below the source
 /// is longer than 4096 bytes; [`Error::Stale`] for a file that was removed meanwhile. The files that were

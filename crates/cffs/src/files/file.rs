@@ -57,7 +57,7 @@ impl File {
         self.node.write_all_at(offset, data)
     }
 
-    /// Writes all of `data` at the end of the file and returns the offset behind it. Data that others append
+    /// Writes all of `data` at the end of the file and returns the offset after it. Data that others append
     /// or write meanwhile is not overwritten, and what this call appends stays in one piece; attached, each
     /// MiB of it does.
     ///
@@ -69,7 +69,7 @@ impl File {
     }
 
     /// Reads from `offset` on up to `len` bytes, and gives them to `take` piece by piece in their order, as
-    /// they lie in memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait.
+    /// they are in memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait.
     ///
     /// # Errors
     ///

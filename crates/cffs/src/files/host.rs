@@ -306,7 +306,7 @@ impl Entry {
         Ok(rustix::fs::fsync(&self.file)?)
     }
 
-    /// Writes everything of the file system on which this lies to its device.
+    /// Writes everything of the file system on which this is to its device.
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.file)?)
     }

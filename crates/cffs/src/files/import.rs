@@ -1,7 +1,7 @@
 //! A tree from outside into a volume.
 //!
 //! The unit of work is a directory. Its entries are made in the order of their names, so that a
-//! later listing, and the data that lies in the order of the listing, has that order, too. A user who can
+//! later listing, and the data that is in the order of the listing, has that order, too. A user who can
 //! change the tree meanwhile cannot lead the copy out of it ([`host`]).
 
 use std::collections::{HashMap, VecDeque};
@@ -48,7 +48,7 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// A file that cannot be copied whole is reported to the observer and counted in
-/// [`Summary::failures`]. An error is returned where the copy could not begin or could not go on: the
+/// [`Summary::failures`]. An error is returned where the copy could not begin or could not continue: the
 /// `source` cannot be read, the `target` cannot be made, either side has no space left, or the volume
 /// accepts no changes.
 ///

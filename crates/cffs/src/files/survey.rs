@@ -91,7 +91,7 @@ pub fn survey(
             ..Survey::default()
         },
         seen: HashSet::new(),
-        // Inodes with more than one name lie together, apart from the directories.
+        // Inodes with more than one name are together, apart from the directories.
         external: Packing::default(),
         waiting: Vec::new(),
     };
@@ -282,7 +282,7 @@ impl Walk<'_> {
         Ok(ranges.iter().map(|range| range.end - range.start).sum())
     }
 
-    /// How much longer the entry is for contents that lie in it.
+    /// How much longer the entry is for contents that are in it.
     fn inlined(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(DATA_AREA_BYTES)
     }

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::Checksum;
 
-/// Where the checksum lies.
+/// Where the checksum is.
 pub(super) const CHECKSUM_AT: usize = 4;
 
 /// The header of a block of one kind and what follows it, if magic and checksum are right; otherwise what

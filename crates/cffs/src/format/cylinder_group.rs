@@ -23,7 +23,7 @@ pub struct CgHeader {
     pub cg: CgIndex,
     /// Set bits of the free bitmap.
     pub free_fragments: u32,
-    /// Where the search for free fragments goes on, counted from the group's first fragment.
+    /// Where the search for free fragments continues, counted from the group's first fragment.
     pub rotor: u32,
     /// CRC-32C of the free bitmap.
     pub bitmap_checksum: u32,

@@ -1,6 +1,6 @@
 //! Extents and the blocks of the extent tree (FORMAT: extents).
 //!
-//! A file's space is a set of extents that do not overlap. A few lie in the inode; the others in
+//! A file's space is a set of extents that do not overlap. A few are in the inode; the others in
 //! a tree whose blocks are copied on write, so that a block, once written, never changes.
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -51,12 +51,12 @@ pub struct Extent {
     pub len: u32,
     /// Allocated but never written: reads as zeros.
     pub unwritten: bool,
-    /// The cluster that begins at `start` and holds the contents; `None` if they lie there as they are.
+    /// The cluster that begins at `start` and holds the contents; `None` if they are there as they are.
     pub cluster: Option<ClusterPart>,
 }
 
 impl Extent {
-    /// An extent of contents that were written, and lie on the volume as they are.
+    /// An extent of contents that were written, and are on the volume as they are.
     pub fn new(logical: u64, run: FragRun) -> Extent {
         Extent { logical, start: run.start, len: run.len, unwritten: false, cluster: None }
     }
@@ -71,7 +71,7 @@ impl Extent {
         Extent { logical, start: run.start, len, unwritten: false, cluster: Some(cluster) }
     }
 
-    /// The part of the extent that maps this range of the file, which must lie in it.
+    /// The part of the extent that maps this range of the file, which must be in it.
     pub fn part(&self, range: std::ops::Range<u64>) -> Extent {
         debug_assert!(self.logical <= range.start && range.end <= self.logical_end());
         let into = range.start - self.logical;
@@ -212,7 +212,7 @@ pub fn node_capacity(block_bytes: u32) -> usize {
 }
 
 impl Node {
-    /// The bytes of the node as it lies in `block`, `depth` levels above the leaves.
+    /// The bytes of the node as it is in `block`, `depth` levels above the leaves.
     pub fn encode(
         &self,
         owner: InodeNo,

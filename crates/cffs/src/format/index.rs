@@ -1,8 +1,8 @@
 //! A bucket of a directory's hash index (FORMAT: directory index).
 //!
 //! The index is a linear hash table: each bucket is one block and lists the hashes of names in their
-//! order, with the sector that has each. It is derived from the directory's sectors. The blocks lie
-//! in the directory's own file, from [`index_base`] on, far behind its sectors.
+//! order, with the sector that has each. It is derived from the directory's sectors. The blocks are
+//! in the directory's own file, from [`index_base`] on, far after its sectors.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -147,7 +147,7 @@ fn list(bytes: &[u8]) -> &[DiskEntry] {
 
 /// The position of the first entry whose hash is this one or a later one.
 ///
-/// Hashes scatter evenly, so it lies near the share of the list that the hash is of all hashes. The
+/// Hashes scatter evenly, so it is near the share of the list that the hash is of all hashes. The
 /// search widens from there, and so touches few lines of memory.
 fn first_not_below(bytes: &[u8], hash: u32) -> usize {
     let list = list(bytes);

@@ -1,6 +1,6 @@
 //! The inode (FORMAT: inode).
 //!
-//! An inode lies in an entry of a sector, as [`Record`]: the fixed part below, then the data area
+//! An inode is in an entry of a sector, as [`Record`]: the fixed part below, then the data area
 //! (contents of a tiny file, target of a symbolic link, or extents), then extended attributes if
 //! they fit, then linktags. The data area is never smaller than [`DATA_AREA_BYTES_MIN`], so that a
 //! file whose contents leave the inode always has room there for its extents.

@@ -37,13 +37,13 @@ pub struct Header {
     /// Counts headers; the valid one with the higher number counts.
     pub sequence: u64,
     /// A number that cannot be guessed without the volume's seed of hashes: so that no file's
-    /// contents, which may lie in the journal, pass for a record. Copies of the volume get others.
+    /// contents, which may be in the journal, pass for a record. Copies of the volume get others.
     pub era: u64,
     /// The era of the header before.
     pub previous: u64,
     /// The blocks of the journal.
     pub blocks: u32,
-    /// The journal's UUID; zeros where it lies on its volume.
+    /// The journal's UUID; zeros where it is on its volume.
     pub uuid: [u8; 16],
 }
 
@@ -133,7 +133,7 @@ pub struct Entry {
     pub checksum: u32,
 }
 
-/// The first block of a record: what stands in the blocks behind it.
+/// The first block of a record: what stands in the blocks after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Where it stands.

@@ -1,9 +1,9 @@
-//! Where things lie on the volume: the arithmetic of FORMAT's chapter on layout.
+//! Where things are on the volume: the arithmetic of FORMAT's chapter on layout.
 //!
 //! Each cylinder group begins with a block for a superblock, one for the system area, its header and its free
 //! bitmap, and on a volume with clusters the counts of references to them; then come the fragments that it
 //! gives out. In most groups the first two are reserved but unused. Group 0 has the intent log in addition;
-//! the journal, if any, lies in one of the groups. The last two blocks of the volume are one more copy of the
+//! the journal, if any, is in one of the groups. The last two blocks of the volume are one more copy of the
 //! superblock and the system area.
 
 use std::ops::Range;
@@ -190,7 +190,7 @@ impl Layout {
         BlockNo(self.cg_start(cg).0 + CG_HEAD_BLOCKS)
     }
 
-    /// Whether contents may lie in clusters.
+    /// Whether contents may be in clusters.
     pub fn has_clusters(&self) -> bool {
         self.count_blocks > 0
     }
@@ -307,7 +307,7 @@ impl Layout {
         self.next_system_run(block, self.cgs()).start <= block
     }
 
-    /// Whether a run lies within the volume and within one group, clear of all reserved blocks.
+    /// Whether a run is within the volume and within one group, clear of all reserved blocks.
     pub fn is_allocatable(&self, start: FragNo, len: u32) -> bool {
         let end = start.0.saturating_add(len.into());
         if len == 0 || end > self.fragments() {
@@ -315,7 +315,7 @@ impl Layout {
         }
         let first = self.block_of(start);
         let last = self.block_of(FragNo(end - 1));
-        // Reserved blocks lie at the head of a group and at the end of the volume only.
+        // Reserved blocks are at the head of a group and at the end of the volume only.
         self.cg_of(first) == self.cg_of(last) && !self.is_reserved(first) && !self.is_reserved(last)
     }
 
@@ -346,7 +346,7 @@ impl Layout {
         BlockNo(1)
     }
 
-    /// The sector of the system area in which a system inode lies. The three share one sector where
+    /// The sector of the system area in which a system inode is. The three share one sector where
     /// they fit and have one each where they do not.
     pub fn system_container(&self, ino: InodeNo) -> Container {
         let index = (ino.0 - InodeNo::ROOT.0) as u32;
@@ -354,9 +354,9 @@ impl Layout {
         Container { file: InodeNo::SYSTEM, sector: SectorIndex(sector) }
     }
 
-    /// The blocks in which copies of the superblock lie, the nearest first. The block after each
+    /// The blocks in which copies of the superblock are, the nearest first. The block after each
     /// holds a copy of the system area. As in ext4's sparse_super, the groups are 1 and the powers
-    /// of 3, 5 and 7; the last copy lies at the very end of the volume.
+    /// of 3, 5 and 7; the last copy is at the very end of the volume.
     pub fn superblock_copies(&self) -> Vec<BlockNo> {
         let mut groups = vec![1u64];
         for base in [3u64, 5, 7] {

@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<DiskEntry>() == ENTRY_BYTES);
 /// An entry of the table for an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where the inode lies; `None` if the number is free.
+    /// Where the inode is; `None` if the number is free.
     pub container: Option<Container>,
     /// The generation of the inode, or, if the number is free, of the last that had it.
     pub generation: u32,

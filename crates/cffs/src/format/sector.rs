@@ -107,7 +107,7 @@ pub struct Entry<'a> {
     pub hash: u32,
     /// The name: 1 to 255 bytes without `/` and NUL; empty in the external table.
     pub name: &'a [u8],
-    /// The type of the file, also of one that lies elsewhere.
+    /// The type of the file, also of one that is elsewhere.
     pub file_type: FileType,
     /// The inode or the reference to it.
     pub body: Body<'a>,

@@ -32,16 +32,16 @@ bitflags::bitflags! {
     /// Features that an implementation must know to use the volume at all.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Incompat: u32 {
-        /// Inodes of files with one name lie in the directory next to the name. Without it all
-        /// inodes lie in the external inode table.
+        /// Inodes of files with one name are in the directory next to the name. Without it all
+        /// inodes are in the external inode table.
         const EMBED = 1 << 0;
-        /// Contents of tiny files lie in the inode.
+        /// Contents of tiny files are in the inode.
         const INLINE = 1 << 1;
         /// Files may be immutable or append-only.
         const PROTECTION = 1 << 2;
         /// The volume has a journal: a block at its place may be older than its image in the journal.
         const JOURNAL = 1 << 3;
-        /// Contents may lie in clusters, and each group counts the references to its clusters.
+        /// Contents may be in clusters, and each group counts the references to its clusters.
         const CLUSTERS = 1 << 4;
     }
 }
@@ -160,7 +160,7 @@ pub struct Superblock {
     pub sector_bytes: u32,
     /// Bytes per segment: a power of two from the block size to 16 MiB.
     pub segment_bytes: u32,
-    /// The longest contents that lie in an inode, in bytes.
+    /// The longest contents that are in an inode, in bytes.
     pub inline_bytes_max: u16,
     /// The size of the volume in blocks.
     pub blocks: u64,
@@ -202,7 +202,7 @@ pub struct Superblock {
     pub damage: Option<Damage>,
     /// Space that only some may use.
     pub reserve: Reserve,
-    /// Where the journal lies, with [`Incompat::JOURNAL`]; else without meaning.
+    /// Where the journal is, with [`Incompat::JOURNAL`]; else without meaning.
     pub journal: JournalArea,
     /// Left for volumes in object stores: which objects are the volume's.
     pub object_id: [u8; 16],
@@ -502,7 +502,7 @@ impl Superblock {
         self.check_journal()?;
         let layout = Layout::new(self);
         for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
-            // A group has room for what lies at its head and, if last, for what ends the volume.
+            // A group has room for what is at its head and, if last, for what ends the volume.
             if layout.cg_len_blocks(cg) < layout.cg_reserved_blocks(cg) + 8 {
                 return Err(Corruption::SuperblockField { field: "blocks", value: self.blocks });
             }

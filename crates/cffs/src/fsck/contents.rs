@@ -180,7 +180,7 @@ impl Claims<'_, '_> {
         self.contents_sum(file, &blobs) == file.checksum
     }
 
-    /// The checksum of contents of which some lie in clusters, or the fault of one of these.
+    /// The checksum of contents of which some are in clusters, or the fault of one of these.
     fn clustered_sum(
         &mut self,
         file: &PendingContents,
@@ -207,7 +207,7 @@ impl Claims<'_, '_> {
         Ok(contents(0, &bytes))
     }
 
-    /// Checks the targets of symbolic links that do not lie in their inodes.
+    /// Checks the targets of symbolic links that are not in their inodes.
     pub(super) fn check_targets(&mut self) {
         for link in std::mem::take(&mut self.space.pending_targets) {
             let places = self.data_places(&link);

@@ -148,7 +148,7 @@ impl Inventory {
         }
     }
 
-    /// Whether `dir` is `ancestor` or lies below it.
+    /// Whether `dir` is `ancestor` or is below it.
     pub fn is_within(&self, dir: InodeNo, ancestor: InodeNo) -> bool {
         let mut at = dir;
         // A chain that is longer than there are directories goes in a circle.
@@ -165,7 +165,7 @@ impl Inventory {
     }
 }
 
-/// Where bytes of a file lie; fewer than `len` in all if there is a hole.
+/// Where bytes of a file are; fewer than `len` in all if there is a hole.
 pub(super) fn pieces(map: &[Extent], start: u64, len: u64, layout: &Layout) -> Vec<Place> {
     let fragment = u64::from(layout.fragment_bytes);
     let end = start + len;

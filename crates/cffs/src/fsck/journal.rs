@@ -1,4 +1,4 @@
-//! The journal of a volume that is checked: whether it can be used, and how a check goes on without it.
+//! The journal of a volume that is checked: whether it can be used, and how a check continues without it.
 //!
 //! A journal that is lost or damaged while the volume was in use may have had the only copy of changes that
 //! were reported as durable. A repair never decides by itself that those are gone: without

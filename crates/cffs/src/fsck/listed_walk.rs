@@ -69,7 +69,7 @@ impl ListedWalk<'_, '_> {
         }
     }
 
-    /// Takes in a directory that lies where nothing changed.
+    /// Takes in a directory that is where nothing changed.
     fn open_directory(&mut self, queue: &mut Queue, ino: InodeNo, place: Container) -> bool {
         let Some(image) = self.walk.meta.load_good_sector(place) else { return false };
         let sector = Sector::new(&image);

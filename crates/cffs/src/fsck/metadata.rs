@@ -16,7 +16,7 @@ use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::format::{Checksum, Layout, locator};
 use crate::units::{BlockNo, Container, EpochNo, FragRun, InodeNo, SectorIndex};
 
-/// Sectors, records and extents, by inode: as far as the walk has found where they lie. All of it is read
+/// Sectors, records and extents, by inode: as far as the walk has found where they are. All of it is read
 /// and changed through the overlay.
 pub(super) struct Metadata<'c> {
     pub disk: Disk<'c>,
@@ -243,7 +243,7 @@ impl Metadata<'_> {
         pending.check
     }
 
-    /// Whether a sector of the container lies at this byte of it.
+    /// Whether a sector of the container is at this byte of it.
     pub(super) fn is_own_sector(&mut self, ino: InodeNo, offset: u64, map: &[Extent]) -> bool {
         let len = u64::from(self.layout.sector_bytes);
         let image = self.disk.read_many(&pieces(map, offset, len, &self.layout)).concat();
@@ -251,7 +251,7 @@ impl Metadata<'_> {
         found == Some(Container { file: ino, sector: SectorIndex((offset / len) as u32) })
     }
 
-    /// Whether a sector lies at the beginning of an extent that belongs to another place.
+    /// Whether a sector is at the beginning of an extent that belongs to another place.
     pub(super) fn is_misplaced(&mut self, ino: InodeNo, extent: &Extent) -> bool {
         let len = u64::from(self.layout.sector_bytes);
         let image = self.disk.read(self.run_place(extent.run()).offset, len as usize);
@@ -274,7 +274,7 @@ impl Metadata<'_> {
         found == Some(Container { file: record.inode.number(), sector: SectorIndex(0) })
     }
 
-    /// Whether the sector that lies where a directory has it says so itself.
+    /// Whether the sector that is where a directory has it says so itself.
     pub(super) fn is_in_place(&mut self, container: Container) -> bool {
         let own = Some((container, self.container_generation(container)));
         self.load_sector(container).is_some_and(|image| self.identify(&image) == own)

@@ -127,7 +127,7 @@ pub struct CheckOptions {
     /// The volume is open, and its server has written all derived state and changes nothing during the
     /// check, so derived state must be right. Only with [`Repair::No`].
     pub settled: bool,
-    /// The check goes on if the journal is lost or damaged, and the volume was in use: changes that were
+    /// The check continues if the journal is lost or damaged, and the volume was in use: changes that were
     /// reported as durable are lost then. Of a damaged journal, what comes before the damage is used. With
     /// [`Repair::Yes`], what the journal has does not count from then on.
     pub without_journal: bool,

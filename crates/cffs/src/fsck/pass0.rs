@@ -17,7 +17,7 @@ use crate::units::{Container, InodeNo};
 /// How much of the device's head is searched for a copy of a lost superblock.
 const SEARCH_BYTES: u64 = 1 << 30;
 const SEARCH_STEP_BYTES: usize = 1 << 20;
-/// Superblocks lie at the start of blocks, and these are no smaller.
+/// Superblocks are at the start of blocks, and these are no smaller.
 const BLOCK_BYTES_MIN: usize = 4096;
 
 /// The superblock, or, if it is lost, the best of its copies; they are searched near the end and the
@@ -51,7 +51,7 @@ pub(super) fn find_superblock(
     Ok(copy)
 }
 
-/// The last copy lies two blocks before the end, whatever the geometry.
+/// The last copy is two blocks before the end, whatever the geometry.
 fn copy_at_end(disk: &mut Disk<'_>) -> Option<Superblock> {
     let size = disk.size_bytes();
     (12..=16).find_map(|shift| {
@@ -66,7 +66,7 @@ fn copy_at(disk: &mut Disk<'_>, offset: u64) -> Option<Superblock> {
     is_copy(&copy, offset).then_some(copy)
 }
 
-/// Whether a copy belongs at this place: a volume may lie in a file of another volume.
+/// Whether a copy belongs at this place: a volume may be in a file of another volume.
 fn is_copy(copy: &Superblock, offset: u64) -> bool {
     let layout = Layout::new(copy);
     layout.superblock_copies().iter().any(|block| layout.block_offset(*block) == offset)

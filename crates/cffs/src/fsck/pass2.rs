@@ -112,7 +112,7 @@ impl Walk<'_> {
             .is_none_or(|file| file.recorded_entries == 0);
         let was_there = self.scope.as_ref().is_some_and(|scope| scope.had_names(found));
         if was_there && found.file_type == FileType::Directory && !is_empty {
-            // What lies below it may have no other name, and was not looked at. What lies below a new
+            // What is below it may have no other name, and was not looked at. What is below a new
             // one is new, or still has its old name.
             return self.findings.doubt(format!("directory {} has lost its name", found.ino));
         }

@@ -206,7 +206,7 @@ impl LocatorTable<'_, '_> {
         })
     }
 
-    /// Where the locator table says that an inode lies.
+    /// Where the locator table says that an inode is.
     pub(super) fn located(&mut self, ino: InodeNo) -> Option<Container> {
         let (block, position) = locator::position(ino, self.walk.meta.layout.block_bytes);
         let bytes = self.locator_block(block)?;

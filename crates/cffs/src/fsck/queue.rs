@@ -77,7 +77,7 @@ impl Queue {
             let ahead = self.jobs.range((self.position, 0)..).next().map(|(key, _)| *key);
             let key = match ahead {
                 Some(key) => key,
-                // New jobs may lie ahead, so look again before starting over.
+                // New jobs may be ahead, so look again before starting over.
                 None if !batch.is_empty() => break,
                 None => *self.jobs.first_key_value()?.0,
             };

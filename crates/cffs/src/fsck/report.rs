@@ -8,7 +8,7 @@ use super::problems::Code;
 use crate::format::superblock::Damage;
 use crate::units::{BlockNo, CgIndex, Container, InodeNo};
 
-/// Where a problem lies.
+/// Where a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// The volume as a whole.
@@ -54,7 +54,7 @@ impl fmt::Display for Place {
 pub struct Problem {
     /// Its kind.
     pub code: Code,
-    /// Where it lies.
+    /// Where it is.
     pub place: Place,
     /// The finding, in a sentence.
     pub message: String,

@@ -33,7 +33,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The directories whose inodes lie in these blocks. All inodes there keep their numbers, which
+    /// The directories whose inodes are in these blocks. All inodes there keep their numbers, which
     /// are not given to others.
     fn subdirectories(&mut self, blocks: &Blocks) -> BTreeSet<InodeNo> {
         let layout = self.walk.meta.layout;

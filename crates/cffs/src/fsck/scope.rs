@@ -183,7 +183,7 @@ impl Scope {
             || self.names.get(&found.ino).is_some_and(|names| *names > 0)
     }
 
-    /// Whether a name is not among [`Scope::names_elsewhere`]: it lies in a block that changed.
+    /// Whether a name is not among [`Scope::names_elsewhere`]: it is in a block that changed.
     pub fn is_counted(&self, place: Container, epoch: u64) -> bool {
         let block = place.sector.0 / self.block_sectors;
         epoch > self.epoch || self.reference_blocks.contains(&(place.file, block))

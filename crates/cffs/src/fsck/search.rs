@@ -20,7 +20,7 @@ use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
 /// The bytes that are read at once.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Blocks of a directory that were found: the block of the file, where it lies, and the epoch in
+/// Blocks of a directory that were found: the block of the file, where it is, and the epoch in
 /// which it was written.
 pub(super) type Blocks = BTreeMap<u64, (FragNo, u64)>;
 
@@ -188,7 +188,7 @@ impl Search<'_, '_> {
     }
 
     /// After a crash the table also has inodes that were removed: of the missing, those that a lost
-    /// sector had, and those that lie in one of these.
+    /// sector had, and those that are in one of these.
     fn below_lost(&self, mut missing: Missing) -> Missing {
         let mut kept = Missing::new();
         loop {

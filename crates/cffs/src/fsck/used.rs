@@ -86,7 +86,7 @@ impl UsedMap {
         Some((FragRun::new(start, *len), *references))
     }
 
-    /// The counts of references to the clusters of a group as they should lie on the device.
+    /// The counts of references to the clusters of a group as they should be on the device.
     pub fn references(&self, cg: CgIndex) -> Vec<u8> {
         let layout = &self.layout;
         let mut counts = vec![0; layout.count_bytes()];
@@ -169,7 +169,7 @@ impl UsedMap {
         self.total = self.total.wrapping_add_signed(sum);
     }
 
-    /// The free bitmap of a group as it should lie on the device: a set bit is a free fragment,
+    /// The free bitmap of a group as it should be on the device: a set bit is a free fragment,
     /// and the reserved blocks are not free.
     pub fn free_bitmap(&self, cg: CgIndex) -> Vec<u8> {
         let layout = &self.layout;

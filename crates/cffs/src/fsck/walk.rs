@@ -159,7 +159,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes the blocks from containers in which lie others' sectors, so that these are found as
+    /// Takes the blocks from containers in which are others' sectors, so that these are found as
     /// theirs. In a block with a sector that is in its place, the misfit's header is wrong instead:
     /// its contents stay. So do those of a sector of the external table with another number, since names
     /// refer to the inodes in it by its place.

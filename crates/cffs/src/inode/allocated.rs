@@ -30,7 +30,7 @@ impl VnodeState {
         self.allocated_bytes(layout).next_multiple_of(STAT_BLOCK_BYTES)
     }
 
-    /// Charges the file with what it has now. Placing a small file frees a reservation behind its end,
+    /// Charges the file with what it has now. Placing a small file frees a reservation after its end,
     /// and moving a file can give it the rest of its last block.
     pub(super) fn settle_placed(&mut self, layout: &Layout) {
         if let (Some(account), Some(charged)) = (&self.quota.account, self.quota.charged) {

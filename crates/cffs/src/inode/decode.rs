@@ -185,7 +185,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The attributes that lie in a block of their own.
+    /// The attributes that are in a block of their own.
     pub(super) fn read_attributes(&self, inode: &Inode) -> Result<Attributes> {
         let run = inode.xattr_block;
         let len = u64::from(run.len) * u64::from(self.layout.fragment_bytes);

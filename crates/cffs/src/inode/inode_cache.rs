@@ -26,7 +26,7 @@ use crate::units::{Container, EpochNo, FileBlock, FileFrag, FragRun, InodeNo};
 /// The features that mkfs chose, decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
-    /// Inodes lie in their directory.
+    /// Inodes are in their directory.
     pub embed: bool,
     /// Large directories get an index.
     pub dir_index: bool,
@@ -217,7 +217,7 @@ impl InodeCache {
         self.vnodes.get(ino)
     }
 
-    /// A vnode for an inode that lies in `container`, to be entered; `durable` if the device has it there.
+    /// A vnode for an inode that is in `container`, to be entered; `durable` if the device has it there.
     pub fn vnode(&self, inode: Inode, container: Option<Container>, durable: bool) -> Arc<Vnode> {
         let mut vnode = Vnode::new(inode, container, durable);
         vnode.state.get_mut().open_account(&self.memory);

@@ -1,6 +1,6 @@
-//! By which key a file is placed: the files of one key lie together (decision 005).
+//! By which key a file is placed: the files of one key are together (decision 005).
 //!
-//! A file without a key lies with its directory. A hint, which is an extended attribute, wins over the
+//! A file without a key is with its directory. A hint, which is an extended attribute, wins over the
 //! policy of the volume. The key of an inode counts when its contents are next placed; nothing moves when
 //! it changes.
 //!
@@ -22,7 +22,7 @@ use crate::format::checksum;
 use crate::format::superblock::Policy;
 use crate::units::{InodeNo, Key};
 
-/// Files that are made, or read, within this many seconds lie together by time.
+/// Files that are made, or read, within this many seconds are together by time.
 const TIME_SECONDS: i64 = 60;
 /// The first 16 bits of the key of a policy.
 const POLICY_TAG: u64 = 0b11 << 14 | 0x2C0F;
@@ -102,7 +102,7 @@ pub fn follow_access(policy: Policy, inode: &mut Inode) {
     }
 }
 
-/// Gives a file to another owner. If it lies with the files of its owner, it will lie with those of the new.
+/// Gives a file to another owner. If it is with the files of its owner, it will be with those of the new.
 pub fn give_to(inode: &mut Inode, owner: u32) {
     inode.uid = owner;
     if inode.key.is_some_and(|key| policy_of(key) == Some(Policy::Owner)) {

@@ -79,7 +79,7 @@ impl InodeCache {
         Ok(container)
     }
 
-    /// The vnode of an inode that lies in `container`, whose vnode is `holder`.
+    /// The vnode of an inode that is in `container`, whose vnode is `holder`.
     fn get_in(&self, holder: &Vnode, ino: InodeNo, container: Container) -> Result<Search> {
         if let Some(vnode) = self.peek(ino) {
             return Ok(Search::Found(vnode));
@@ -95,7 +95,7 @@ impl InodeCache {
         }
     }
 
-    /// The vnode of the inode in this record, which lies in `container`.
+    /// The vnode of the inode in this record, which is in `container`.
     ///
     /// The caller holds the lock of the container, so that the record is the inode's latest.
     pub fn adopt(&self, record: &Record<'_>, container: Container) -> Result<Arc<Vnode>> {

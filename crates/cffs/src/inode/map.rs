@@ -1,6 +1,6 @@
-//! The bmap: where a file's fragments lie.
+//! The bmap: where a file's fragments are.
 //!
-//! Memory has all extents of a file. On the device the newest lie in the inode and the others in the leaves
+//! Memory has all extents of a file. On the device the newest are in the inode and the others in the leaves
 //! of a tree (the bmap cache of the Solaris paper, as extents). A change of an extent in a leaf dirties the
 //! leaf. When the inode has no room for more new extents, all move to their leaves, and the dirty leaves are
 //! written to new places with the blocks above them.
@@ -17,7 +17,7 @@ use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 /// The mapping of a fragment of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// This many fragments from here on lie in one piece at `start`.
+    /// This many fragments from here on are in one piece at `start`.
     Mapped {
         /// The fragment's place.
         start: FragNo,
@@ -26,7 +26,7 @@ pub enum Mapping {
         /// Whether they were never written and read as zeros.
         unwritten: bool,
     },
-    /// This many fragments from here on lie in a cluster.
+    /// This many fragments from here on are in a cluster.
     InCluster {
         /// The run of the cluster.
         run: FragRun,
@@ -81,7 +81,7 @@ const COUNTED_EXTENTS: usize = 64;
 #[derive(Debug, Default)]
 pub struct ExtentMap {
     mapped: u64,
-    /// The count of extents that lie in the inode.
+    /// The count of extents that are in the inode.
     direct_count: u32,
     /// The count of extents that were reserved and never written. Each write of a page reads it.
     unwritten_count: u32,
@@ -89,7 +89,7 @@ pub struct ExtentMap {
     tree: Option<Box<Tree>>,
 }
 
-/// The blocks of the device with the extents that do not lie in the inode.
+/// The blocks of the device with the extents that are not in the inode.
 #[derive(Debug, Default)]
 struct Tree {
     /// Of a file with more than [`COUNTED_EXTENTS`], once a change asked for it: the clusters that extents
@@ -117,7 +117,7 @@ pub trait TreeWriter {
 }
 
 impl ExtentMap {
-    /// The extents that lie in the inode.
+    /// The extents that are in the inode.
     pub fn direct(&self) -> impl Iterator<Item = &Extent> {
         self.extents.iter().filter(|kept| kept.direct).map(|kept| &kept.extent)
     }

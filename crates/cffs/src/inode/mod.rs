@@ -201,7 +201,7 @@ impl Inode {
         self.flags.intersects(InodeFlags::PROTECTION)
     }
 
-    /// The map of the contents; `None` if they lie in the inode.
+    /// The map of the contents; `None` if they are in the inode.
     pub fn map(&self) -> Option<&ExtentMap> {
         match &self.content {
             Content::Map(map) => Some(map),

@@ -3,7 +3,7 @@
 //! A page in memory is complete and replaces the blocks on the device. Bytes after the end of the file are
 //! zero in each page and in each mapped fragment.
 //!
-//! The reader gets the contents piece by piece, as they lie in memory, so that its copy is the only one.
+//! The reader gets the contents piece by piece, as they are in memory, so that its copy is the only one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -217,7 +217,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The next data or hole at or after `offset`, which lies before the end of the file.
+    /// The next data or hole at or after `offset`, which is before the end of the file.
     pub fn seek(&self, file: &VnodeState, offset: u64, data: bool) -> Option<u64> {
         let size = file.inode.size;
         let Content::Map(map) = &file.inode.content else {

@@ -2,11 +2,11 @@
 //! checksums.
 //!
 //! Covers one inode at a time: the blocks of a directory or table and of its index, the extent tree, the
-//! attribute block, the contents of a small file, the clusters of a large one. The inode's own record lies in
+//! attribute block, the contents of a small file, the clusters of a large one. The inode's own record is in
 //! a sector of its directory and is looked at with that. Changed blocks are skipped, since the next epoch
 //! overwrites them.
 //!
-//! The device is read a segment at a time and the last ones are kept, so that files that lie
+//! The device is read a segment at a time and the last ones are kept, so that files that are
 //! together cost one request. An epoch that is being written can change a block after it was kept,
 //! or not yet have written a block that the inode names already: a problem counts when it is found
 //! again by a new [`Scrubber`] while no epoch runs.

@@ -1,6 +1,6 @@
 //! Sharing: extents of several files, or of one, that refer to the same part of a cluster.
 //!
-//! If the contents of a file lie in clusters and are durable, a copy gets extents of its own that refer to
+//! If the contents of a file are in clusters and are durable, a copy gets extents of its own that refer to
 //! the same clusters. Nothing in a cluster changes in place, so a change of either file leaves the other as
 //! it is.
 //!
@@ -47,7 +47,7 @@ impl Lent {
 }
 
 impl PageWriter<'_> {
-    /// Lends the contents of a file from `offset`, the beginning of a block: as many of `len` bytes as lie in
+    /// Lends the contents of a file from `offset`, the beginning of a block: as many of `len` bytes as are in
     /// clusters and are durable. Of a small file, lends all contents or none. A part of a block is lent only
     /// `with_end`, and only at the end of the file. `None` if nothing can be shared.
     pub fn lend(

@@ -75,7 +75,7 @@ impl SpacePlan<'_> {
         file.promised.map_changes = 0;
     }
 
-    /// Allocates space for a list of attributes of this many bytes, before the list is changed: it must lie
+    /// Allocates space for a list of attributes of this many bytes, before the list is changed: it must be
     /// in one piece, and a full volume may have none when the epoch is written. A list of up to a block is
     /// covered by a promise. The file may have no attributes yet.
     pub fn take_xattr_space(&self, file: &mut VnodeGuard<'_>, list_bytes: usize) -> Result<()> {

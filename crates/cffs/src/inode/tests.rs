@@ -67,7 +67,7 @@ proptest! {
                     let range = FileFrag(at)..FileFrag(at).plus(len.into());
                     count += map.remove(range).runs.len() as u64 + 1;
                     if let Some(unwritten) = come {
-                        // Never behind the one before, so that they stay apart.
+                        // Never after the one before, so that they stay apart.
                         place += 10;
                         map.insert(FileFrag(at), FragRun::new(FragNo(place), len), unwritten);
                         count += 1;

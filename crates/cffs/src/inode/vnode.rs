@@ -49,7 +49,7 @@ pub enum DirtyLevel {
     Anything,
 }
 
-/// The state that the lock of a vnode protects. The fields that reading looks at lie together.
+/// The state that the lock of a vnode protects. The fields that reading looks at are together.
 #[repr(C)]
 pub struct VnodeState {
     /// Space promised to the file, so that write-back finds it.
@@ -197,7 +197,7 @@ impl Promised {
 }
 
 impl VnodeState {
-    /// Whether a device that has all epochs up to `done` has the attributes and extents that lie apart.
+    /// Whether a device that has all epochs up to `done` has the attributes and extents that are apart.
     pub(super) fn is_on_device(&self, done: EpochNo) -> bool {
         self.spilled <= done || !Rule::SpilledStays.holds()
     }
@@ -252,7 +252,7 @@ impl VnodeState {
 }
 
 impl Vnode {
-    /// A vnode for an inode that lies in `container`; `durable` if the device has it there.
+    /// A vnode for an inode that is in `container`; `durable` if the device has it there.
     pub fn new(inode: Inode, container: Option<Container>, durable: bool) -> Vnode {
         Vnode {
             ino: inode.ino,

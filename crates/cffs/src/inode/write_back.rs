@@ -1,7 +1,7 @@
 //! Write-back: places the changed pages of a file, and encodes its inode.
 //!
 //! Runs with the gate closed. A small file is written whole to a new place near the files of its key, with a
-//! checksum. A page of a large file is overwritten in place, or written to a new place if it has none or lies
+//! checksum. A page of a large file is overwritten in place, or written to a new place if it has none or is
 //! in a cluster. Pages of containers and of the locator table are whole blocks.
 
 use std::ops::Range;
@@ -297,7 +297,7 @@ impl<'a> WriteBack<'a> {
         for (i, position) in unplaced.iter().enumerate() {
             let logical = self.layout.file_frag(*position);
             let Some(map) = file.inode.map() else { break };
-            // A container's first blocks lie before the files of its key, its later ones after the first.
+            // A container's first blocks are before the files of its key, its later ones after the first.
             let before = map.last_before(logical).filter(|_| grown);
             let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
             let room = self.alloc.room_to_grow(map.mapped()).max(rest);
@@ -361,7 +361,7 @@ impl<'a> WriteBack<'a> {
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
-            // A directory's tree lies among its sectors, because a reader of these needs it.
+            // A directory's tree is among its sectors, because a reader of these needs it.
             let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
             let mut writer = NodeWriter {
@@ -396,8 +396,8 @@ impl<'a> WriteBack<'a> {
         Ok(())
     }
 
-    /// Writes attributes to a block if they lie `apart` and the block is not up to date. Frees the block if
-    /// they lie in the sector.
+    /// Writes attributes to a block if they are `apart` and the block is not up to date. Frees the block if
+    /// they are in the sector.
     fn put_attributes(&mut self, file: &mut VnodeGuard<'_>, apart: bool) -> Result<()> {
         if !apart || file.changes.xattrs || file.inode.xattr_block.len == 0 {
             self.alloc.free(std::mem::take(&mut file.inode.xattr_block));

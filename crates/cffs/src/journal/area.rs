@@ -45,7 +45,7 @@ pub(super) struct Area {
     pub volume_blocks: u64,
     pub checksum: Checksum,
     pub hash_seed: [u8; 16],
-    /// Distinguishes the journal from those of other volumes; zeros where it lies on the volume itself.
+    /// Distinguishes the journal from those of other volumes; zeros where it is on the volume itself.
     pub uuid: [u8; 16],
     /// The most blocks between two records.
     pub gap_max: u32,
@@ -67,7 +67,7 @@ impl Area {
         }
     }
 
-    /// The byte at which a block of the journal lies.
+    /// The byte at which a block of the journal is.
     pub fn offset(&self, block: u32) -> u64 {
         (self.start + u64::from(block)) * self.block_bytes as u64
     }

@@ -42,7 +42,7 @@ pub struct JournaledDevice<D> {
 }
 
 impl<D: BlockDevice> JournaledDevice<D> {
-    /// Puts the journal that lies on it over the device of a volume: what the journal has is read into
+    /// Puts the journal that is on it over the device of a volume: what the journal has is read into
     /// memory. Nothing is written before the first write.
     ///
     /// If the journal is damaged, the device has what comes before the damage, and the damage is returned,
@@ -256,7 +256,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         self.inner.write_at(0, &[IoSlice::new(&sector)])
     }
 
-    /// How many of the images at the head of the list lie side by side, and make one request.
+    /// How many of the images at the head of the list are side by side, and make one request.
     fn run_len(&self, images: &[(u64, Arc<[u8]>)]) -> usize {
         let block_bytes = self.area.block_bytes;
         let limit = (REQUEST_BYTES_MAX / block_bytes).max(1);
@@ -378,7 +378,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
     }
 
     /// The gap before the next record, in blocks. After something else was written and is to be made
-    /// durable before, the head is not behind the last record or the headers.
+    /// durable before, the head is not after the last record or the headers.
     fn gap(&self, writer: &Writer) -> u32 {
         match writer.has_begun && !self.is_unsynced.load(Ordering::Acquire) {
             true => writer.gaps.next(),
@@ -386,7 +386,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         }
     }
 
-    /// Writes a record at a place, which is a gap behind the last record or is not.
+    /// Writes a record at a place, which is a gap after the last record or is not.
     fn write_record(
         &self,
         writer: &mut Writer,

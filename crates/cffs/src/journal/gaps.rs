@@ -1,6 +1,6 @@
-//! How far behind the last record the next one goes.
+//! How far after the last record the next one goes.
 //!
-//! When a record is durable, the place behind it has just passed under the head of a disk, and comes back
+//! When a record is durable, the place after it has just passed under the head of a disk, and comes back
 //! after a whole turn: a journal that is written densely takes a turn for each record, as Trail's authors
 //! found (Chiueh and Huang, ICDE 1999). A little further on, a record meets the head. How much further
 //! depends on the disk and on how soon the next record comes, so it is tried out: each gap takes its turns,
@@ -77,7 +77,7 @@ impl Gaps {
         self.candidates[self.now].blocks
     }
 
-    /// Records the time of a record behind the current gap.
+    /// Records the time of a record after the current gap.
     pub fn took(&mut self, took: Duration) {
         self.candidates[self.now].add(took);
         self.until_retry = self.until_retry.saturating_sub(1);

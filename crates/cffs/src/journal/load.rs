@@ -1,6 +1,6 @@
 //! Reading a journal: which header counts, and what the records of its era have.
 //!
-//! Records may lie anywhere behind the headers, so all of the journal is read once, in the order of the
+//! Records may be anywhere after the headers, so all of the journal is read once, in the order of the
 //! device, and what belongs together is seen from the numbers of the records.
 
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ struct Found {
     checksum: u32,
     /// Whether all of its images are intact.
     is_whole: bool,
-    /// The block behind it.
+    /// The block after it.
     end: u32,
 }
 
@@ -138,7 +138,7 @@ impl Scan {
         scan
     }
 
-    /// Adds a record; returns the block behind the known ones.
+    /// Adds a record; returns the block after the known ones.
     fn take(
         &mut self,
         window: &mut Window<'_>,
@@ -164,7 +164,7 @@ impl Scan {
         if is_whole { end } else { at + 1 }
     }
 
-    /// How many records follow each other from the first on, and the block behind the last of them.
+    /// How many records follow each other from the first on, and the block after the last of them.
     fn chain(&self) -> (u64, u32) {
         let (mut records, mut end, mut previous) = (0, HEADER_BLOCKS, 0);
         while let Some(found) = self.records.get(&records)
@@ -220,7 +220,7 @@ impl Window<'_> {
         Header::decode(self.block(at).ok()?, area.checksum).filter(is_own)
     }
 
-    /// The images of a record whose first block lies here; none if one is not whole.
+    /// The images of a record whose first block is here; none if one is not whole.
     fn images(&mut self, at: u32, record: &Record) -> Option<Vec<(u64, Arc<[u8]>)>> {
         let area = self.area;
         if at as usize + record.entries.len() >= area.blocks as usize {

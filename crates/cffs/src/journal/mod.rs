@@ -53,7 +53,7 @@ mod tests;
 
 pub use device::JournaledDevice;
 
-/// The longest request, for reading the journal and for writing images that lie side by side at home. Between
+/// The longest request, for reading the journal and for writing images that are side by side at home. Between
 /// two requests a disk turns once.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
@@ -62,7 +62,7 @@ pub fn has_journal(superblock: &Superblock) -> bool {
     superblock.incompat.contains(Incompat::JOURNAL)
 }
 
-/// Where the journal of a volume lies on its device, in bytes; nowhere, if it has none there.
+/// Where the journal of a volume is on its device, in bytes; nowhere, if it has none there.
 pub fn area_bytes(superblock: &Superblock) -> Range<u64> {
     if !has_journal(superblock) || is_external(superblock) {
         return 0..0;
@@ -71,7 +71,7 @@ pub fn area_bytes(superblock: &Superblock) -> Range<u64> {
     area.offset(0)..area.offset(area.blocks)
 }
 
-/// Whether the volume has a journal that lies on another device.
+/// Whether the volume has a journal that is on another device.
 pub fn is_external(superblock: &Superblock) -> bool {
     has_journal(superblock) && superblock.journal.flags.contains(JournalFlags::EXTERNAL)
 }

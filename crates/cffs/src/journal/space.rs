@@ -1,7 +1,7 @@
 //! The place of the next record in the journal.
 //!
 //! Gaps leave most of the journal free when its end is reached, so the next records go between those that are
-//! there, lap after lap: each a gap behind the last one, or a little further, where there is room.
+//! there, lap after lap: each a gap after the last one, or a little further, where there is room.
 //!
 //! ```text
 //!   first lap:  0 · · · · 1 · · · · 2 · · · · 3 · · · ·
@@ -20,10 +20,10 @@ mod tests;
 pub(super) struct Space {
     /// The blocks from where to where, each run with its neighbours.
     taken: BTreeMap<u32, u32>,
-    /// The block behind the last record.
+    /// The block after the last record.
     next: u32,
     blocks: u32,
-    /// How far behind the gap a record may go: one in fifty has to, and waits for a turn of the disk at most.
+    /// How far after the gap a record may go: one in fifty has to, and waits for a turn of the disk at most.
     /// Where there is no room so far, there is hardly any.
     detour_max: u32,
 }
@@ -39,7 +39,7 @@ impl Space {
         }
     }
 
-    /// Runs lie behind the headers, in the journal, and apart from each other.
+    /// Runs are after the headers, in the journal, and apart from each other.
     pub fn check(&self) {
         let mut before = 0;
         for (from, to) in &self.taken {
@@ -64,7 +64,7 @@ impl Space {
         ahead.or_else(|| self.room_from(HEADER_BLOCKS, len))
     }
 
-    /// Whether a place is behind the last record, with just the gap between them.
+    /// Whether a place is after the last record, with just the gap between them.
     pub fn is_behind(&self, at: u32, gap: u32) -> bool {
         !self.taken.is_empty() && at == self.next + gap
     }

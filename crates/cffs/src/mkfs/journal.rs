@@ -32,7 +32,7 @@ struct Group {
 /// # Errors
 ///
 /// [`Error::Unsupported`], and nothing is changed, if the volume was not left clean, has a journal already,
-/// or no group has enough free space behind its head; errors of the device.
+/// or no group has enough free space after its head; errors of the device.
 pub fn set_journal(device: &dyn BlockDevice, bytes: Option<u64>) -> Result<Superblock> {
     let superblock = read_clean(device)?;
     match (has_journal(&superblock), bytes) {

@@ -36,11 +36,11 @@ pub struct MkfsOptions {
     pub segment_bytes: u32,
     /// Blocks per cylinder group: a power of two from 64 to 1048576.
     pub cg_blocks: u32,
-    /// The longest contents that lie in an inode, in bytes; less if a sector has no room for them.
+    /// The longest contents that are in an inode, in bytes; less if a sector has no room for them.
     pub inline_bytes_max: u16,
-    /// Whether inodes lie in their directories, or else in a table as in other file systems.
+    /// Whether inodes are in their directories, or else in a table as in other file systems.
     pub embed: bool,
-    /// Whether contents of tiny files lie in their inodes.
+    /// Whether contents of tiny files are in their inodes.
     pub inline: bool,
     /// The co-location policy: which files are placed together.
     pub policy: Policy,
@@ -253,7 +253,7 @@ pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<(
     Ok(())
 }
 
-/// Places a journal of `bytes` bytes behind the head of a group. On average, the middle group is nearest to
+/// Places a journal of `bytes` bytes after the head of a group. On average, the middle group is nearest to
 /// the arm of a disk.
 pub(super) fn place_journal(superblock: &mut Superblock, bytes: u64, cg: CgIndex) -> Result<()> {
     let block_bytes = u64::from(superblock.block_bytes);

@@ -17,7 +17,7 @@ pub struct Found {
     pub ino: InodeNo,
     /// The type of the file.
     pub file_type: FileType,
-    /// The sector of the external inode table, if the inode lies there.
+    /// The sector of the external inode table, if the inode is there.
     pub reference: Option<SectorIndex>,
 }
 

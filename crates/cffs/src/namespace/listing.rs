@@ -74,7 +74,7 @@ pub struct Visited<'a> {
     pub ino: InodeNo,
     /// Its type.
     pub file_type: FileType,
-    /// Where reading goes on.
+    /// Where reading continues.
     pub cookie: u64,
     /// The place and the contents of the entry.
     pub body: Body<'a>,

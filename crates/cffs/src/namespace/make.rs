@@ -180,7 +180,7 @@ impl Namespace {
         slot.ok_or(Error::Stale)
     }
 
-    /// The longest target of a symbolic link that lies in the inode.
+    /// The longest target of a symbolic link that is in the inode.
     pub fn symlink_inline_max(&self) -> usize {
         let inode = crate::format::inode::DISK_INODE_BYTES;
         body_bytes_max(&self.inodes.layout).saturating_sub(inode)
@@ -295,7 +295,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table on the
+    /// Fails if the file lost or exchanged a name in the open epoch, and is in the external table on the
     /// device: recovery completes one such change of a file, not several. Also fails if it lost its last
     /// name, wherever it is on the device: with another name it could be there twice, or not at all.
     pub(super) fn check_names_settled(&self, file: &VnodeState) -> Result<()> {
@@ -507,7 +507,7 @@ impl Namespace {
         let contents_len = contents.len();
         let old_size = std::mem::replace(&mut file.inode.size, contents_len as u64);
         let old = std::mem::replace(&mut file.inode.content, Content::Inline(contents));
-        // Attributes that lie in a block of their own stay there.
+        // Attributes that are in a block of their own stay there.
         let is_embedded = file.inode.xattr_block.len == 0;
         let fragments = self.inodes.layout.block_fragments();
         let encoded = file.inode.encode(is_embedded, &file.motion.tags, fragments);

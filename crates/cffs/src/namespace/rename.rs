@@ -167,10 +167,10 @@ impl<'a> Rename<'a> {
         vnode.state.read().motion.gained_name == Some(self.inodes.epoch())
     }
 
-    /// Fails if `dir` is the directory `ino` or lies below it.
+    /// Fails if `dir` is the directory `ino` or is below it.
     ///
     /// Fails with [`Error::EpochNeeded`] if a directory above moved in this epoch: if the device
-    /// got the move of `ino` without the one above, the two could lie below each other there.
+    /// got the move of `ino` without the one above, the two could be below each other there.
     fn check_not_below(&self, dir: &Arc<Vnode>, ino: InodeNo) -> Result<()> {
         let mut at = dir.clone();
         let mut steps = 0u32;
@@ -244,7 +244,7 @@ impl<'a> Rename<'a> {
             }
         };
         let new_place = Container { file: names.to.ino, sector };
-        // The old entry may go at once if the device does not have it, or if it lies in the sector
+        // The old entry may go at once if the device does not have it, or if it is in the sector
         // of the new one. The name of an external inode may be there, whichever epoch wrote it.
         let on_device = match source.reference {
             None => durable == Some(old_place),
@@ -368,7 +368,7 @@ impl<'a> Rename<'a> {
     }
 
     /// Swaps the files of two names, and returns whether that changed anything: both may be those of one
-    /// file. `None` if not both inodes lie in the external table, where the device has them too: see
+    /// file. `None` if not both inodes are in the external table, where the device has them too: see
     /// [`Rename::prepare_exchange`].
     pub fn exchange(&self) -> Result<Option<bool>> {
         let Rename { space, names, .. } = *self;

@@ -41,7 +41,7 @@ struct Place {
     last: (SectorIndex, InodeNo),
     /// The file of the last plan at which the next one begins.
     middle: InodeNo,
-    /// How far apart what the last plan read might lie.
+    /// How far apart what the last plan read might be.
     way: Way,
 }
 

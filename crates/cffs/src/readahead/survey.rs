@@ -89,7 +89,7 @@ impl<'a> Survey<'a> {
         self.merged(runs.to_vec()).len() as u64 * self.reading.gap_bytes
     }
 
-    /// The files, or the directories, of some sectors, with the blocks that they lie in.
+    /// The files, or the directories, of some sectors, with the blocks that they are in.
     pub(super) fn candidates(
         &self,
         dir: &VnodeState,

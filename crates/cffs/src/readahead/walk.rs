@@ -1,4 +1,4 @@
-//! Read-ahead across directories: data of a walk's next directories that lies near the data of this one.
+//! Read-ahead across directories: data of a walk's next directories that is near the data of this one.
 //!
 //! A directory that grows slowly is stored in a few places, and directories that grow at the same time share
 //! these places. A walk of the tree would return to them for each directory. So when directories are read in

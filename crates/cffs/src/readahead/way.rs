@@ -1,4 +1,4 @@
-//! How far apart the files of a plan may lie.
+//! How far apart the files of a plan may be.
 //!
 //! By default the files of a directory are together, and an unneeded plan costs some bytes. Files that a
 //! hint, a policy or a trace brought together are next to files of other directories. There a plan of the
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::survey::Survey;
 
-/// The blocks that may lie between the files of a plan; an access elsewhere counts as the longest gap that is
+/// The blocks that may be between the files of a plan; an access elsewhere counts as the longest gap that is
 /// read. It is a segment for a reader at random, and doubles with each plan for a reader in order, so a wrong
 /// guess costs about as much as the reads before it.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Runs that touch, overlap, or lie apart.
+//! Runs that touch, overlap, or are apart.
 
 use super::*;
 

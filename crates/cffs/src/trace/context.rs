@@ -221,7 +221,7 @@ pub fn as_record(blocks: impl Iterator<Item = BlockNo>) -> Scope {
 /// Causes of the blocks that are in the journal and not at their places yet.
 #[derive(Default)]
 pub(super) struct Journaled {
-    /// Where the journal lies, in bytes.
+    /// Where the journal is, in bytes.
     pub(super) area: Range<u64>,
     block_bytes: u64,
     causes: BTreeMap<u64, Causes>,

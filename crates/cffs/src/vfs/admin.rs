@@ -27,7 +27,7 @@ impl Admin<'_> {
     /// `least_bytes`. Space that was freed before the call counts as free, and is durably so.
     ///
     /// The time grows with the number of cylinder groups that were ever used; unused space is discarded in a
-    /// few requests. Changes go on meanwhile.
+    /// few requests. Changes continue meanwhile.
     ///
     /// # Errors
     ///
@@ -110,8 +110,8 @@ impl Admin<'_> {
         Ok(self.writer.vnode(ino)?.state.read().inode.placement_key())
     }
 
-    /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no
-    /// place yet, where the inode lies, and 0 if that has no place either. So files in the order of this
+    /// The byte of the device at which the contents of a file begin. If they are in the inode or have no
+    /// place yet, where the inode is, and 0 if that has no place either. So files in the order of this
     /// number are in the order of the device.
     ///
     /// # Errors

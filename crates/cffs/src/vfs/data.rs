@@ -70,7 +70,7 @@ impl Volume {
     }
 
     /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and gives them to `take`
-    /// piece by piece in their order, as they lie in memory. The file is locked meanwhile, so `take` must not
+    /// piece by piece in their order, as they are in memory. The file is locked meanwhile, so `take` must not
     /// call anything that may wait. Before an error it may have received damaged contents.
     ///
     /// # Errors
@@ -173,8 +173,8 @@ impl Volume {
     /// # Errors
     ///
     /// `EISDIR` for a directory, `EINVAL` for other files without contents; `EFBIG` if the end
-    /// would lie above the largest size of a file; `ENOSPC` if not even a part finds space; `EPERM`
-    /// if the file is immutable, or append-only and the offset lies before its end; those of
+    /// would be above the largest size of a file; `ENOSPC` if not even a part finds space; `EPERM`
+    /// if the file is immutable, or append-only and the offset is before its end; those of
     /// [changes](super#errors).
     ///
     /// ```
@@ -205,7 +205,7 @@ impl Volume {
     /// Writes at the end of a regular file, as a file of a kernel that is open with `O_APPEND`: data that
     /// others append or write meanwhile is never overwritten, and appended data stays in one piece among
     /// other appended data. Returns how many bytes were written, fewer than given only if space ran out,
-    /// and the offset behind the last of them.
+    /// and the offset after the last of them.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl Volume {
         self.write_to(caller, ino, Start::End, data)
     }
 
-    /// Returns how many bytes were written, and the offset behind the last of them.
+    /// Returns how many bytes were written, and the offset after the last of them.
     fn write_to(
         &self,
         caller: &Caller<'_>,
@@ -557,7 +557,7 @@ impl Volume {
 }
 
 /// Sets the size of a file in its inode, and returns its number of changes after that; `None` if the contents
-/// do not lie or fit there.
+/// are not or fit there.
 fn truncate_inline(
     volume: &Volume,
     caller: &Caller<'_>,

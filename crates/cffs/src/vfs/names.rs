@@ -458,7 +458,7 @@ fn state_with_reference<'a>(
     Err(Error::Stale)
 }
 
-/// Whether an inode lies in the external table although it has a single name.
+/// Whether an inode is in the external table although it has a single name.
 fn is_away(file: &VnodeState) -> bool {
     file.inode.nlink == 1 && file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL)
 }

@@ -40,7 +40,7 @@ fn variants() -> Vec<MkfsOptions> {
             }
         }
     }
-    // By which key files lie together is a matter of placement alone.
+    // By which key files are together is a matter of placement alone.
     for policy in [Policy::Owner, Policy::Time, Policy::Process, Policy::Access, Policy::Hint] {
         variants.push(MkfsOptions { policy, ..MkfsOptions::default() });
     }
@@ -379,7 +379,7 @@ fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
 
 #[test]
 fn attributes_of_a_full_volume_do_not_latch_it() {
-    // Attributes that lie in a block of their own went to a new place in every epoch, changed or not, without
+    // Attributes that are in a block of their own went to a new place in every epoch, changed or not, without
     // a promise of the space: on a full volume the epoch failed, and the volume became read-only.
     for options in variants().into_iter().step_by(3) {
         let device = Arc::new(MemoryDevice::new(4 << 20));

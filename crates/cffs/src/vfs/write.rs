@@ -84,7 +84,7 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// Returns how many bytes were written, and the offset behind the last of them.
+    /// Returns how many bytes were written, and the offset after the last of them.
     pub(super) fn run(&self, start: Start, data: &[u8]) -> Result<(usize, u64)> {
         let size = match start {
             Start::At(_) => 0,
@@ -104,7 +104,7 @@ impl Write<'_> {
         Ok((done, end))
     }
 
-    /// Returns the offset behind the last byte, as the others here do.
+    /// Returns the offset after the last byte, as the others here do.
     fn write_piece(&self, start: Start, data: &[u8]) -> Result<u64> {
         if let Some(end) = self.write_inline(start, data)? {
             return Ok(end);
@@ -167,7 +167,7 @@ impl Write<'_> {
         })
     }
 
-    /// Writes to a file whose contents lie in its inode and still fit there; `None` if they do not.
+    /// Writes to a file whose contents are in its inode and still fit there; `None` if they do not.
     ///
     /// Every write passes here first. It removes the file's capabilities, as a kernel would.
     fn write_inline(&self, start: Start, data: &[u8]) -> Result<Option<u64>> {
@@ -221,7 +221,7 @@ pub(super) fn written(inodes: &InodeCache, file: &mut VnodeGuard<'_>) {
     inodes.mark_changed(file, DirtyLevel::Contents);
 }
 
-/// A file whose contents lie in its inode, which lies in this container.
+/// A file whose contents are in its inode, which is in this container.
 pub(super) struct Inline<'a> {
     pub vnode: &'a Arc<Vnode>,
     pub container: Container,

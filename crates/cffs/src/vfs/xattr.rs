@@ -9,7 +9,7 @@ use crate::inode::{Attributes, InodeCache, Vnode, VnodeGuard, keys};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
-/// The attribute that names a file's co-location key: files and directories with the same value lie
+/// The attribute that names a file's co-location key: files and directories with the same value are
 /// together, wherever their names are. A new file takes over that of its directory.
 pub const HINT: &[u8] = b"user.cffs.key";
 

@@ -17,7 +17,7 @@
 //!
 //! After [`Call::Attach`], calls are carried out in the order in which they were sent. Each is answered once,
 //! in this order, except for [`Request::Put`] and [`Request::Forget`]: the server reports a put only if it
-//! fails, and says from time to time how many calls it has carried out. Contents that a program reads lie in
+//! fails, and says from time to time how many calls it has carried out. Contents that a program reads are in
 //! the shared memory when the reply arrives.
 
 use std::time::Duration;

@@ -59,7 +59,7 @@ pub enum Found {
 /// The outcome for one path of [`Query::ReadMany`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The whole contents lie there.
+    /// The whole contents are there.
     Contents(Memory),
     /// The contents do not fit into the memory of the request.
     TooLarge,

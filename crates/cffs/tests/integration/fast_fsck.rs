@@ -202,7 +202,7 @@ fn the_intent_log_suffices_after_clean_points_in_use() {
 }
 
 /// A volume with a directory "dir" and a name of an external inode "file" in the first block of the root, to
-/// which no name is added any more. Returns the directory, and an inode whose record lies in the same block
+/// which no name is added any more. Returns the directory, and an inode whose record is in the same block
 /// as that of "file".
 fn volume_with_an_external_name() -> (Image, InodeNo, InodeNo) {
     let device = made(64 << 20);

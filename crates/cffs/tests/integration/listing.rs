@@ -135,7 +135,7 @@ fn a_reader_reaches_the_end_while_others_make_files() {
     });
 }
 
-/// Names that do not fit in their place move behind the reader's position.
+/// Names that do not fit in their place move after the reader's position.
 #[test]
 fn names_that_grow_do_not_keep_a_reader_busy() {
     on_volumes_with_files(|volume, files| {

@@ -542,7 +542,7 @@ fn run_randomly(seed: u64, options: &MkfsOptions) -> [u32; 2] {
 
 #[test]
 fn accounts_equal_a_count_after_random_changes() {
-    // With the latter two seeds, an epoch frees a reservation behind the end of a small file.
+    // With the latter two seeds, an epoch frees a reservation after the end of a small file.
     let counts = [0, 1, 2, 110, 116].map(|seed| run_randomly(seed, &MkfsOptions::default()));
     let total = counts.iter().fold([0, 0], |sum, run| [sum[0] + run[0], sum[1] + run[1]]);
     assert!(total[0] > 20 && total[1] > 20, "exceeded and crossed: {counts:?}");

@@ -1,5 +1,5 @@
 //! Missing and damaged objects of a volume in a store, in a check. They can often be put back, so without
-//! `--without-objects` the check refuses to go on, and changes nothing.
+//! `--without-objects` the check refuses to continue, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::io;

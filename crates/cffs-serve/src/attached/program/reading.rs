@@ -25,7 +25,7 @@ const STEPS_MAX: usize = 16 << 10;
 struct Wanted<'a> {
     position: u16,
     found: Found<'a>,
-    /// Where it lies on the device.
+    /// Where it is on the device.
     offset: u64,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Program<'a> {
         Ok(attr)
     }
 
-    /// The regular file of a handle, if the program may read it. Having read, it may go on, as through a
+    /// The regular file of a handle, if the program may read it. Having read, it may continue, as through a
     /// descriptor.
     fn readable(&mut self, node: Handle) -> Result<InodeNo> {
         let Held { ino, file_type, is_own, is_read } = self.handles.get(node)?;
@@ -95,7 +95,7 @@ impl<'a> Program<'a> {
         Ok(read as u64)
     }
 
-    /// Reads the files in the order in which they lie on the device, as long as they fit.
+    /// Reads the files in the order in which they are on the device, as long as they fit.
     fn read_many(
         &mut self,
         dir: Handle,
@@ -189,7 +189,7 @@ impl<'a> Program<'a> {
         Batch { outcomes, wanted, fault_bytes }
     }
 
-    /// A regular file that the program may read, and where it lies on the device.
+    /// A regular file that the program may read, and where it is on the device.
     fn find_readable(
         &self,
         walk: &mut Walk<'a>,

@@ -235,7 +235,7 @@ impl Observer for Remounted {
     }
 }
 
-/// Regression: after `mount -o remount,ro`, clients of a mount went on changing it, and their reads set
+/// Regression: after `mount -o remount,ro`, clients of a mount continued changing it, and their reads set
 /// access times.
 #[test]
 fn clients_change_nothing_while_the_mount_is_read_only() {

@@ -43,7 +43,7 @@ pub(crate) struct Piece<'a> {
 /// A report about a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report<'a> {
-    /// Where the tree lies.
+    /// Where the tree is.
     Layout,
     /// The changes in the tree since the mark of this name.
     Changes(&'a str),

@@ -50,7 +50,7 @@ impl Regrouping<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A file of a chain, unless it stays. A file with a hint lies with the others of that hint.
+    /// A file of a chain, unless it stays. A file with a hint is with the others of that hint.
     fn candidate_of_chain(&mut self, ino: InodeNo, key: Key) -> Result<Option<Candidate>> {
         self.progress.files += 1;
         let Some(vnode) = self.vnode(ino)? else { return Ok(None) };

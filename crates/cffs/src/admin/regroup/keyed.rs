@@ -1,4 +1,4 @@
-//! Files with keys of their own. The files of a key may lie in any directories, so a walk gathers them, and
+//! Files with keys of their own. The files of a key may be in any directories, so a walk gathers them, and
 //! they are regrouped at its end: key by key, in the order in which the walk met the keys.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use super::{Left, Pending, Regrouping};
 use crate::error::Result;
 use crate::units::{InodeNo, Key};
 
-/// With this many files after a directory, a walk regroups them before it goes on. They take 16 bytes each.
+/// With this many files after a directory, a walk regroups them before it continues. They take 16 bytes each.
 const FILES_MAX: usize = 64 << 10;
 
 /// The rest of a walk over trees.

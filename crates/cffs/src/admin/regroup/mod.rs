@@ -138,7 +138,7 @@ impl<'a> Regrouper<'a> {
         ended.map(|_| work.progress)
     }
 
-    /// Whether contents may lie in clusters.
+    /// Whether contents may be in clusters.
     pub(crate) fn has_clusters(&self) -> bool {
         self.writer.inodes.layout.has_clusters()
     }
@@ -486,7 +486,7 @@ impl Regrouping<'_> {
         self.mend(unit)
     }
 
-    /// Reports the progress: goes on, or ends with nothing left of the unit.
+    /// Reports the progress: continues, or ends with nothing left of the unit.
     fn moved_on(&mut self) -> ControlFlow<Left> {
         (self.watch)(&self.progress).map_break(|()| Left::Nothing)
     }

@@ -14,7 +14,7 @@ pub(super) struct Candidate {
     /// Its contents.
     pub bytes: u64,
     fragments: u32,
-    /// The blocks in which they lie.
+    /// The blocks in which they are.
     pub blocks: Vec<Range<u64>>,
     /// Its rank in the new run: the order in which its directory, or a walk, lists it.
     pub rank: usize,
@@ -25,7 +25,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate for a file with contents in places of their own; `None` if they exceed a unit, or lie in
+    /// The candidate for a file with contents in places of their own; `None` if they exceed a unit, or are in
     /// clusters, which already hold neighbours together and would be expanded.
     pub fn new(layout: &Layout, file: &VnodeState) -> Option<Candidate> {
         let map = file.inode.map()?;
@@ -73,7 +73,7 @@ impl Unit {
     }
 
     /// The files of a key in the order of the device, in which a reader of all of them goes through them: so
-    /// a large one that lies well is cut into units that do. Each is given its rank before.
+    /// a large one that is well is cut into units that do. Each is given its rank before.
     pub fn in_device_order(&mut self, mut files: Vec<Candidate>) -> Vec<Candidate> {
         self.rank(&mut files);
         files.sort_by_key(Candidate::first_block);

@@ -22,7 +22,7 @@ pub struct Inheritance {
     pub file: RawFd,
     /// Those that keep others away.
     pub hold: Vec<RawFd>,
-    /// Whether all that lies beneath is held.
+    /// Whether all that is beneath is held.
     pub is_whole: bool,
 }
 

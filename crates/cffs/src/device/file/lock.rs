@@ -1,6 +1,6 @@
 //! Locks on ranges of a file, and the processes that hold them.
 //!
-//! The locks are those of open file descriptions (`F_OFD_SETLK`). They lie on the inode, so that the
+//! The locks are those of open file descriptions (`F_OFD_SETLK`). They are on the inode, so that the
 //! path, a link, a bind mount or another mount namespace makes no difference. A lock for writing takes
 //! a descriptor that is open for writing: a user who may only read the file cannot pass for a writer.
 

@@ -1,7 +1,7 @@
 //! Long requests of a block device, past the host's page cache.
 //!
 //! The cache would keep a second copy of what the cache above has. And it hands the device single pages,
-//! of which this takes few in one request: 128 by the kernel's default, half a mebibyte. What lies in
+//! of which this takes few in one request: 128 by the kernel's default, half a mebibyte. What is in
 //! huge pages goes in requests as long as the device takes.
 //!
 //! The kernel keeps both ways the same: before a request past its cache it writes what it holds of the

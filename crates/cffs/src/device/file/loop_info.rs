@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct LoopInfo {
-    /// The number of the device of the file system on which the file lies.
+    /// The number of the device of the file system on which the file is.
     pub device: u64,
     /// The file's inode.
     pub inode: u64,
-    /// The number of the block device, if it is one that lies beneath.
+    /// The number of the block device, if it is one that is beneath.
     pub rdevice: u64,
     /// Where in the file the device begins, in bytes.
     pub offset: u64,

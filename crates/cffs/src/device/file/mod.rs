@@ -109,7 +109,7 @@ impl FileDevice {
     }
 
     /// Whether this is a block device of which the kernel says that it turns, so that each flush may
-    /// wait for a rotation. Nothing is known of what an image file lies on.
+    /// wait for a rotation. Nothing is known of what an image file is on.
     pub fn is_rotational(&self) -> bool {
         self.is_block_device
             && self.open_descriptors().is_ok_and(|open| beneath::is_rotational(&open.file))

@@ -63,7 +63,7 @@ pub enum OpenError {
         /// The process that has it.
         by: User,
     },
-    /// The device, or the file system on which the image lies, cannot be written.
+    /// The device, or the file system on which the image is, cannot be written.
     #[error("{}: write-protected", path.display())]
     WriteProtected {
         /// The path to open.

@@ -432,7 +432,7 @@ fn descriptors_of(path: &Path) -> Vec<PathBuf> {
     open.filter(|link| std::fs::read_link(link).is_ok_and(|to| to == path)).collect()
 }
 
-/// The file system on which an image lies could not be unmounted before the server's process had
+/// The file system on which an image is could not be unmounted before the server's process had
 /// ended, nor a loop device detached, though the unmount of the volume had returned.
 #[test]
 fn a_released_device_has_no_descriptor_and_is_free_for_others() {

@@ -1,4 +1,4 @@
-//! Where contents lie in the shared memory until the server has read them.
+//! Where contents are in the shared memory until the server has read them.
 
 use std::collections::VecDeque;
 

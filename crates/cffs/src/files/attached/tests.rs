@@ -220,7 +220,7 @@ fn files_are_asked_for_before_the_last_ones_have_arrived() {
     server.join().expect("received");
 }
 
-/// Regression: the session went on as long as a child of the program had the socket.
+/// Regression: the session continued as long as a child of the program had the socket.
 #[test]
 fn the_end_of_a_session_ends_the_connection_that_a_child_has_as_well() {
     for is_closed in [true, false] {

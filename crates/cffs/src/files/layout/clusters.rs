@@ -18,7 +18,7 @@ pub struct ClusterUse {
     pub clusters: u64,
     /// Those of them to which other files refer, too. Their dead contents are not known.
     pub incomplete: u64,
-    /// Contents of the tree's files that lie in clusters.
+    /// Contents of the tree's files that are in clusters.
     pub bytes: u64,
     /// The space that the clusters take.
     pub stored_bytes: u64,

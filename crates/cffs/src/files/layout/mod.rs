@@ -1,4 +1,4 @@
-//! Where a tree lies on its device, and what a cold scan of it reads.
+//! Where a tree is on its device, and what a cold scan of it reads.
 //!
 //! No separate model predicts the cost: the scan is rehearsed. A second, read-only volume is opened over a
 //! device that reads metadata and only counts requests for contents (`hollow`), and the tree is read through
@@ -24,7 +24,7 @@ use crate::tuning::Tuning;
 use crate::units::{InodeNo, Key};
 use crate::vfs::{OpenOptions, Volume};
 
-/// A tree as it lies on the device.
+/// A tree as it is on the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the volume.
@@ -52,14 +52,14 @@ pub struct DirectoryLayout {
     pub inline_files: u64,
     /// Bytes of the files' contents.
     pub bytes: u64,
-    /// The bytes of the device where contents lie, ascending.
+    /// The bytes of the device where contents are, ascending.
     pub contents: Vec<Range<u64>>,
-    /// The bytes of the device where names and inodes lie, ascending.
+    /// The bytes of the device where names and inodes are, ascending.
     pub names: Vec<Range<u64>>,
     /// Places that are so far from each other that a reader goes to each.
     pub places: u64,
-    /// Files that lie alone: at least a segment away from all others of the directory. A reader may still
-    /// read them with others, if it reads what lies between, too.
+    /// Files that are alone: at least a segment away from all others of the directory. A reader may still
+    /// read them with others, if it reads what is between, too.
     pub scattered_files: u64,
     /// Read requests that a cold scan of the tree makes while it is in this directory.
     pub requests: u64,
@@ -148,7 +148,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume> {
 
 /// A step of a walk.
 struct Visit<'a> {
-    /// The number of the directory, in the order of the walk, that this is or lies in.
+    /// The number of the directory, in the order of the walk, that this is or is in.
     directory: usize,
     ino: InodeNo,
     /// Of a directory, its path.
@@ -230,7 +230,7 @@ impl Layout {
 /// A directory of which the files are being found.
 struct Found {
     layout: DirectoryLayout,
-    /// Where each file with contents of its own lies.
+    /// Where each file with contents of its own is.
     files: Vec<Vec<Range<u64>>>,
 }
 

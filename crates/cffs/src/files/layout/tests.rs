@@ -215,7 +215,7 @@ fn neighbours_share_the_key_of_the_policy() {
     }
 }
 
-/// Files that lie a mebibyte apart: what lay between them is removed.
+/// Files that are a mebibyte apart: what lay between them is removed.
 #[test]
 fn files_that_a_scan_reads_through_gaps_for_lie_alone() {
     const FILES: u64 = 40;

@@ -41,7 +41,7 @@ pub enum ErrorsPolicy {
     /// The program's default: it continues.
     #[default]
     Default = 0,
-    /// The call that met the damage fails; all else goes on.
+    /// The call that met the damage fails; all else continues.
     Continue = 1,
     /// The volume refuses changes from then on.
     #[serde(rename = "remount-ro")]
@@ -213,14 +213,14 @@ bitflags::bitflags! {
     /// Features of the journal.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct JournalFlags: u32 {
-        /// It lies on another device, which has its UUID.
+        /// It is on another device, which has its UUID.
         const EXTERNAL = 1 << 0;
         /// Nothing in it counts, whatever it has: the volume is used without it.
         const UNUSED = 1 << 1;
     }
 }
 
-/// Where the journal lies. Without the feature it has no meaning, and is kept as it was found.
+/// Where the journal is. Without the feature it has no meaning, and is kept as it was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalArea {
     /// The first block of the journal; 0 on another device.

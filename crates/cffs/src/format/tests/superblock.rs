@@ -39,7 +39,7 @@ fn a_long_name_of_a_host_is_cut_off() {
     assert_eq!(decoded.damage, superblock.damage, "the field after it is as it was");
 }
 
-/// A journal lies behind the head of a group and leaves room there, or the volume is refused.
+/// A journal is behind the head of a group and leaves room there, or the volume is refused.
 #[test]
 fn a_journal_at_an_impossible_place_is_refused() {
     let layout = Layout::new(&superblock());

@@ -122,7 +122,7 @@ fn inode(image: &Image, path: &str) -> Place {
     Place::Inode(image.ino(path))
 }
 
-/// Where a sector lies.
+/// Where a sector is.
 fn sector_offset(c: &Walk<'_>, container: Container) -> u64 {
     c.meta.inventory.sector_pieces(container, &c.meta.layout)[0].offset
 }
@@ -501,7 +501,7 @@ fn cluster_damaged(image: &Image) -> Vec<(Code, Place)> {
     users
 }
 
-/// A file whose contents lie behind the end of its cluster.
+/// A file whose contents are after the end of its cluster.
 fn cluster_too_short(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
     image.with(|c| {
@@ -604,7 +604,7 @@ fn locator_size(image: &Image) -> Vec<(Code, Place)> {
     vec![(LocatorSize, Place::Inode(ino))]
 }
 
-/// Where the block of the table with the entry of an inode lies.
+/// Where the block of the table with the entry of an inode is.
 fn locator_offset(c: &Walk<'_>, ino: InodeNo) -> u64 {
     let len = u64::from(c.meta.layout.block_bytes);
     let (block, _) = locator::position(ino, c.meta.layout.block_bytes);

@@ -1,4 +1,4 @@
-//! One byte of a directory's sector forged, and the sector sealed again: what lies below the
+//! One byte of a directory's sector forged, and the sector sealed again: what is below the
 //! directories in it survives.
 //!
 //! Once, a single byte in a directory's inode (its number, its generation, its size, its type, an
@@ -22,7 +22,7 @@ const SECTOR_BYTES: usize = 4096;
 /// The header of the sector, and the entries of two directories.
 const FORGED_BYTES: usize = 480;
 
-/// Directories of files, whose inodes lie in one sector; where that is.
+/// Directories of files, whose inodes are in one sector; where that is.
 fn sample() -> (Image, u64) {
     let device = make(&MkfsOptions::default());
     let volume = open(&device);

@@ -15,7 +15,7 @@ use crate::fsck::{Code, Repair};
 use crate::mkfs::MkfsOptions;
 use crate::units::{CgIndex, InodeNo};
 
-/// Blocks at the head of the volume, among which the damage is done: the files lie there.
+/// Blocks at the head of the volume, among which the damage is done: the files are there.
 const BLOCKS: u64 = 600;
 
 /// Damages blocks; returns which.

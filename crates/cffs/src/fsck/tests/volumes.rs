@@ -37,7 +37,7 @@ pub(super) fn variants() -> Vec<MkfsOptions> {
             }
         }
     }
-    // By which key files lie together is a matter of placement alone.
+    // By which key files are together is a matter of placement alone.
     for policy in [Policy::Owner, Policy::Time, Policy::Process, Policy::Access, Policy::Hint] {
         variants.push(MkfsOptions { policy, ..MkfsOptions::default() });
     }
@@ -224,7 +224,7 @@ fn a_check_reads_each_block_of_metadata_once() {
         if bytes.starts_with(b"CF") {
             metadata += 1;
             // Lists of attributes take fragments: those of two files may share a block. A block of an
-            // index and the header of the first group may lie in a gap that is cheaper to read than to
+            // index and the header of the first group may be in a gap that is cheaper to read than to
             // skip.
             let shared = bytes.starts_with(b"CFxa");
             let in_gap = (bytes.starts_with(b"CFix") || block == header) && count == 2;

@@ -93,7 +93,7 @@ fn records_behind_gaps_of_every_length_are_found() {
     assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
 }
 
-/// A record of the second lap lies before the ones that it overtakes.
+/// A record of the second lap is before the ones that it overtakes.
 #[test]
 fn the_newest_of_records_in_laps_counts() {
     let (device, superblock, records) = with_records(144);

@@ -243,7 +243,7 @@ fn is_wrong_parent(
     Ok(account.is_some_and(|account| counted.iter().any(|own| Arc::ptr_eq(own, &account))))
 }
 
-/// Whether a directory is `top` or lies below it.
+/// Whether a directory is `top` or is below it.
 pub(super) fn is_within(inodes: &InodeCache, dir: InodeNo, top: InodeNo) -> Result<bool> {
     let mut at = dir;
     for _ in 0..ANCESTORS_MAX {
@@ -282,7 +282,7 @@ pub(super) fn path_of(inodes: &InodeCache, dir: InodeNo) -> Result<Vec<u8>> {
     Err(Corruption::Loop { ino: dir }.into())
 }
 
-/// The name of an inode in a directory. An inode that lies there is looked for in its sector alone.
+/// The name of an inode in a directory. An inode that is there is looked for in its sector alone.
 fn name_in(
     inodes: &InodeCache,
     dir: &Arc<Vnode>,

@@ -332,7 +332,7 @@ impl<'a> Quotas<'a> {
     }
 
     /// Writes the accounts for the next opening, when the volume is being closed. Placing contents can free
-    /// reservations behind the ends of files, so they have been placed.
+    /// reservations after the ends of files, so they have been placed.
     pub(super) fn save_for_next(&self) {
         if let Err(error) = self.try_save_for_next() {
             tracing::warn!("the next opening counts the trees with quotas: {error}");

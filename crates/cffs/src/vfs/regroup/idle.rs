@@ -92,7 +92,7 @@ impl IdleRegrouping {
                 }
                 Ok(Some(done))
             }
-            // The directory to go on with no longer exists.
+            // The directory to continue with no longer exists.
             Err(Error::Stale) => Ok(None),
             Err(error) => Err(error),
         }

@@ -107,7 +107,7 @@ fn requests(device: &Device) -> u64 {
     layout::survey(device.clone(), InodeNo::ROOT).expect("looked at").requests()
 }
 
-/// The places at which the files of directories below the root lie.
+/// The places at which the files of directories below the root are.
 fn places(device: &Device) -> u64 {
     let layout = layout::survey(device.clone(), InodeNo::ROOT).expect("looked at");
     let below = layout.directories.iter().filter(|dir| !dir.path.is_empty());

@@ -64,7 +64,7 @@ fn neighbours_and_what_is_seen_rarely_leave_nothing() {
     assert_eq!(observed.pairs.chains(), Vec::<Vec<InodeNo>>::new());
 }
 
-/// Files that lie together because they were learned are still seen to be read together.
+/// Files that are together because they were learned are still seen to be read together.
 #[test]
 fn pairs_of_learned_files_are_counted_though_they_are_neighbours() {
     let mut observed = observed();

@@ -19,7 +19,7 @@ pub(super) fn hint(files: &Files, path: &str, value: String) {
         .expect("hinted");
 }
 
-/// Makes files in turns, which lie a mebibyte apart: another directory had a file between them.
+/// Makes files in turns, which are a mebibyte apart: another directory had a file between them.
 fn make_apart(files: &Files, make: impl Fn(usize)) {
     for turn in 0..TURNS {
         make(turn);
@@ -38,7 +38,7 @@ pub(super) fn key_of(files: &Files, path: &str) -> Key {
     files.volume().admin().placement_key(ino).expect("found")
 }
 
-/// Files of several keys that grew by turns in two directories, and small keys that lie far apart.
+/// Files of several keys that grew by turns in two directories, and small keys that are far apart.
 fn keyed(files: &Files) {
     let write = |path: &str, key: usize, len: usize| {
         files.write(path, b"").expect("made");
@@ -139,7 +139,7 @@ fn regrouping_of_files_with_keys_goes_on_after_each_step() {
     assert_clean(&device);
 }
 
-/// Files that lie apart, half of them in each of two directories, with these attributes.
+/// Files that are apart, half of them in each of two directories, with these attributes.
 fn apart(files: &Files, attributes: impl Fn(usize) -> SetAttr) {
     let path = |turn| format!("/d{}/{turn}", turn % 2);
     (0..2).for_each(|dir| files.make_dir(format!("/d{dir}")).expect("made"));

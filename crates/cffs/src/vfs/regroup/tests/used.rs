@@ -19,7 +19,7 @@ fn part(document: usize, part: usize) -> String {
     format!("/d{part}/f{document:03}")
 }
 
-/// A volume with documents, each of whose parts lies elsewhere.
+/// A volume with documents, each of whose parts is elsewhere.
 fn documents() -> Device {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = opened(&device, false);
