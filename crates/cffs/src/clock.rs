@@ -62,7 +62,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests: every look advances it by one microsecond.
+/// A clock for tests: every call advances it by one microsecond.
 #[derive(Debug, Default)]
 pub struct TestClock(AtomicU64);
 

@@ -35,7 +35,7 @@ pub enum Error {
     /// The caller's condition of the change does not hold. Nothing has changed.
     #[error("the condition of the change does not hold")]
     Unmet,
-    /// Damage was met, and the volume is to accept no changes after that.
+    /// Damage was found, and by its options the volume accepts no changes after that.
     #[error("the volume refuses changes since damage was seen: {0}; {advice}", advice = ADVICE_DAMAGED)]
     Damaged(String),
     /// The volume was opened read-only.
@@ -81,7 +81,7 @@ pub enum Error {
     /// The two directories do not belong to the same quota.
     #[error("the other directory belongs to another quota; copy instead")]
     OtherQuota,
-    /// The path leads over too many symbolic links, as over one that names itself.
+    /// The path contains too many symbolic links, such as one that refers to itself.
     #[error("too many symbolic links in the path")]
     Loop,
     /// The argument has no meaning for this file.
@@ -174,7 +174,7 @@ pub enum Corruption {
         /// The first block of the journal.
         block: BlockNo,
     },
-    /// A record of the journal is bad, and later ones are there.
+    /// A record of the journal is bad, although later ones exist.
     #[error("journal: the record in block {block} is bad and others follow it")]
     JournalRecord {
         /// The record's first block.
@@ -273,7 +273,7 @@ pub enum Corruption {
         /// The fault.
         what: &'static str,
     },
-    /// A cluster does not identify itself, has a wrong checksum, or lacks what the file has in it.
+    /// A cluster does not identify itself, has a wrong checksum, or lacks the part that the file refers to.
     #[error("inode {ino}: cluster at fragment {start}: {what}")]
     Cluster {
         /// A file that has contents in it.
@@ -321,7 +321,7 @@ pub enum Corruption {
         /// The fault.
         what: &'static str,
     },
-    /// A locator entry leads to a sector that does not have the inode.
+    /// A locator entry refers to a sector that does not have the inode.
     #[error("inode {ino} is not in {container} where the locator table says")]
     LocatorEntry {
         /// The inode that was looked for.
@@ -355,7 +355,7 @@ pub enum Corruption {
     },
 }
 
-/// A field of a header that is not as it should be. Magic numbers are known by their hexadecimal digits.
+/// A wrong field of a header. Magic numbers are printed in hexadecimal.
 fn wrong_field(what: &str, expected: u64, found: u64) -> String {
     match what {
         "magic" => format!("bad magic ({found:#010x} instead of {expected:#010x})"),
@@ -364,7 +364,7 @@ fn wrong_field(what: &str, expected: u64, found: u64) -> String {
 }
 
 impl Corruption {
-    /// The number of what this is in the table of `docs/FSCK.md`: 201 for CF0201.
+    /// The code of this problem in `docs/FSCK.md`: 201 for CF0201.
     pub fn code(&self) -> u16 {
         match self {
             Corruption::SuperblockMagic { .. }
@@ -397,7 +397,7 @@ impl Corruption {
     }
 
     /// Whether the bytes are not those of a structure that belongs there: a magic number, a checksum or an
-    /// identity is wrong. Otherwise a program wrote them so.
+    /// identity is wrong. If not, a program wrote them in this form.
     pub fn is_of_bytes(&self) -> bool {
         matches!(
             self,

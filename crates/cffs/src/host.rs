@@ -1,9 +1,9 @@
-//! Which host and which process this is, injected from outside, and how it stands with another.
+//! The identity of this host and process, injected from outside, and the fate of another process.
 //!
-//! A process that opens a volume for writing leaves a mark in its superblock ([`Holder`]), which another
-//! host that reaches the same device finds, and another path on the same host that no lock covers. Offers
-//! [`Host`], which knows the mark of this process and judges those of others, and [`SystemHost`], the one
-//! of the running system. A volume that is opened without a host is not marked.
+//! A process that opens a volume for writing leaves a mark in its superblock ([`Holder`]). Another host with
+//! access to the same device finds it, and so does a process on this host that uses a path which no lock
+//! covers. Offers [`Host`], which makes the mark of this process and judges the marks of others, and
+//! [`SystemHost`], which asks the running system. A volume that is opened without a host is not marked.
 
 use std::fmt;
 use std::fs;
@@ -33,7 +33,7 @@ pub enum Standing {
     Alive,
     /// It was on this host and is gone.
     Gone,
-    /// It was on this host since it was booted, and may be in a process namespace that cannot be seen.
+    /// It is of this boot of this host, and the process may be in a process namespace that is not visible.
     Hidden,
     /// It was, or is, on another host.
     Foreign,
@@ -77,7 +77,7 @@ impl Host for SystemHost {
 /// From `/etc/machine-id`, or the host's name where there is none.
 fn host_id() -> [u8; 16] {
     match fs::read_to_string("/etc/machine-id").ok().and_then(|text| parse_id(&text)) {
-        // What the file says is not for others to know (machine-id(5)), so it is hashed.
+        // The contents of the file are confidential (machine-id(5)), so they are hashed.
         Some(id) => digest(&id),
         None => digest(rustix::system::uname().nodename().to_bytes()),
     }
@@ -106,8 +106,8 @@ fn digest(bytes: &[u8]) -> [u8; 16] {
     id
 }
 
-/// Whether the process that left the mark runs, in this process namespace or in one below it, where it
-/// has another number for itself.
+/// Whether the process that left the mark runs, in this process namespace or in one below it, where it has
+/// another number.
 fn is_alive(mark: &Holder) -> bool {
     let is_it = |name: &str| {
         stat(name).is_some_and(|stat| !stat.is_dead && stat.started == mark.process_started)
@@ -134,7 +134,7 @@ fn sees_all_processes() -> bool {
 }
 
 struct ProcessStat {
-    /// It has ended, and its parent has not asked for its exit code yet.
+    /// It has ended, and its parent has not fetched its exit code yet.
     is_dead: bool,
     /// In clock ticks since the host was booted: the lower 32 bits.
     started: u32,
@@ -144,8 +144,8 @@ fn stat(process: &str) -> Option<ProcessStat> {
     parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// A line is `pid (name) state ppid …`; the name may have any characters, and what it is long ago
-/// that the process started is the 22nd field (proc(5)).
+/// A line is `pid (name) state ppid …`; the name may contain any characters. The start time of the process is
+/// the 22nd field (proc(5)).
 fn parse_stat(line: &str) -> Option<ProcessStat> {
     let mut fields = line[line.rfind(')')? + 1..].split_whitespace();
     let is_dead = matches!(fields.next()?, "Z" | "X" | "x");

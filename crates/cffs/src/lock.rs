@@ -1,11 +1,10 @@
-//! Locks that know their order.
+//! Locks with an order.
 //!
 //! A thread takes locks in the order of [`Rank`] (the table in ARCHITECTURE has what each protects). In
 //! builds with debug assertions each thread keeps a list of what it holds, and taking a lock out of order
-//! is an assertion that fails, whether or not another thread was there to wait for. Otherwise the locks
-//! are those of `parking_lot` and nothing else.
+//! fails an assertion, even if no other thread holds it. Otherwise the locks are those of `parking_lot`.
 //!
-//! A lock that is only tried makes no thread wait, so it may be tried out of order.
+//! A lock may be tried out of order, since trying does not wait.
 //!
 //! With the feature `schedules` the locks, the conditions and the threads of the core go through
 //! `schedule`, which makes each interleaving repeatable. [`Rule`] says which rules of the table a test can
@@ -40,7 +39,7 @@ mod rules;
 #[cfg(feature = "schedules")]
 pub mod schedule;
 
-/// The order in which locks are taken: from the top to the foot.
+/// The order in which locks are taken, from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// Appends to a file in several pieces.
@@ -53,7 +52,7 @@ pub enum Rank {
     Epochs,
     /// Changes hold it for reading, the start of an epoch for writing.
     Gate,
-    /// Directories, and the system area: one before those in it. Several at once.
+    /// Directories, and the system area: a directory before those in it. Several at once.
     Directories,
     /// Files that are no directories. Several at once.
     Files,
@@ -71,9 +70,9 @@ pub enum Rank {
     Journal,
     /// How often blocks of a segment were replaced by a write.
     Version,
-    /// Locks that are held for a moment, with no other lock taken under them but the next.
+    /// Locks that are held for a moment. Under them, only locks of the next rank are taken.
     Leaf,
-    /// Why the volume refuses changes, at which callers look who wait for an epoch.
+    /// The reason why the volume refuses changes, which callers that wait for an epoch examine.
     Latch,
 }
 
@@ -153,7 +152,7 @@ mod order {
 
 use order::{Held, Note};
 
-/// The guard of a lock, with the note that this thread holds it.
+/// The guard of a lock, and the record that this thread holds it.
 pub struct Guard<G> {
     guard: G,
     _held: Held,
@@ -184,7 +183,7 @@ pub type WriteGuard<'a, T> = Guard<raw::RwLockWriteGuard<'a, T>>;
 
 #[cfg(feature = "schedules")]
 impl<T> WriteGuard<'_, T> {
-    /// Lets others have the lock, and waits for it again: a thread that does not keep a rule.
+    /// Releases the lock for a moment, to break a rule.
     pub fn bump(&mut self) {
         self.guard.bump();
     }
@@ -259,13 +258,13 @@ impl<T> RwLock<T> {
         self.lock.is_locked_exclusive()
     }
 
-    /// The value after the lock, without locking: no other thread can see it.
+    /// The value that the lock protects, without locking: no other thread has access to it.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
     }
 }
 
-/// A condition that threads wait for, under the lock of what it is about.
+/// A condition that threads wait for, under the lock of the data that it concerns.
 #[derive(Default)]
 pub struct Condvar(raw::Condvar);
 
@@ -275,12 +274,12 @@ impl Condvar {
         self.0.wait(&mut guard.guard);
     }
 
-    /// Waits until it is notified, or this moment; false at that moment.
+    /// Waits until it is notified, or until this moment; false in the latter case.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> bool {
         !self.0.wait_until(&mut guard.guard, until).timed_out()
     }
 
-    /// Waits until it is notified, for this long at most; false after that time.
+    /// Waits until it is notified, at most for this time; false after it.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         !self.0.wait_for(&mut guard.guard, timeout).timed_out()
     }

@@ -1,4 +1,4 @@
-//! The account of the memory that callers can make a volume take.
+//! The account of the memory that callers can cause a volume to use.
 //!
 //! Memory that grows with the calls is charged here, by [`Kind`]; so the total is bounded by the options,
 //! whatever callers do, and `cffs stats` shows it. The account has two limits, each for all kinds:
@@ -80,8 +80,8 @@ impl Kind {
 const INODES_CACHE_PART: u64 = 4;
 /// The lower bound of the limit for inodes. Schedules are explored with inodes that come and go.
 const INODE_BYTES_MIN: u64 = if cfg!(feature = "schedules") { 4 << 10 } else { 1 << 20 };
-/// One file's extents count for at most this part of what changes may take: otherwise each change of
-/// a single file with very many of them would ask for an epoch.
+/// One file's extents count for at most this part of what changes may take: otherwise each change of a single
+/// file with very many extents would request an epoch.
 const EXTENTS_PART: u64 = 16;
 /// About the bytes that a changed inode takes until it is written, with its share of a sector.
 const CHANGED_INODE_BYTES: u64 = 2 << 10;
@@ -185,7 +185,7 @@ impl Memory {
         self.unwritten_bytes() > self.unwritten_bytes_max / 2
     }
 
-    /// Whether changes take nearly all that they may: what comes until an epoch has taken them over fits.
+    /// Whether changes take nearly their limit; the rest suffices until an epoch takes them over.
     pub fn is_nearly_full(&self) -> bool {
         self.unwritten_bytes() > self.unwritten_bytes_max / 8 * 7
     }

@@ -1,9 +1,8 @@
-//! Opening a volume in whatever state it was left, and checking one that is open.
+//! Opening a volume in any state, and checking an open one.
 //!
-//! Offers [`open`], the way in for every front end, and [`check_in_use`]. Stands on `vfs` and `fsck`:
-//! a volume that was not left clean is recovered first, within what a crash can explain. Damage
-//! beyond that is not touched here, since mending it may lose something; that is for a person to
-//! decide.
+//! Offers [`open`], with which every front end opens a volume, and [`check_in_use`]. Stands on `vfs` and
+//! `fsck`: a volume that was not left clean is recovered first, as far as a crash explains its state. Other
+//! damage is not repaired here: a repair may lose data, which a person has to decide.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -68,8 +67,7 @@ pub fn open(
     opened
 }
 
-/// Notes in the superblock of a volume that cannot be opened why, so that the next check looks at all
-/// of it.
+/// Records in the superblock why a volume cannot be opened, so that the next check is a full one.
 fn remember(device: &dyn BlockDevice, corruption: &Corruption, clock: &dyn Clock) -> Result<()> {
     let Ok(mut superblock) = read_superblock(device) else { return Ok(()) };
     let now = clock.now().seconds.max(0) as u64;

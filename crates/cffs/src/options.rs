@@ -40,8 +40,7 @@ pub enum JournalMode {
     On,
     /// It is made empty, and each epoch takes its phases.
     Off,
-    /// The same, and if it is on another device, that need not be there: the volume is opened without
-    /// it if there is nothing in it.
+    /// The same; if the journal is empty and on another device, that device may be missing.
     None,
 }
 
@@ -70,8 +69,8 @@ pub struct OpenOptions {
     /// How long nothing is changed before the background writes derived state and marks the volume as clean;
     /// [`Duration::MAX`] for never.
     pub clean_after: Duration,
-    /// How long a volume that is changed all the time goes without a clean point, at which all that
-    /// is derived is written, so that a crash leaves little to recover.
+    /// The longest time between clean points of a volume that is constantly changed. A clean point writes all
+    /// derived state, so that little has to be recovered after a crash.
     pub clean_every: Duration,
     /// The most time that these clean points may take, in percent.
     pub clean_share_percent: u32,
@@ -88,10 +87,10 @@ pub struct OpenOptions {
     pub journal: JournalMode,
     /// The reaction to damage; by default that of the superblock, or else to continue.
     pub errors: ErrorsPolicy,
-    /// Which process this is: while the volume is open for writing, a mark on it says so, and one of
-    /// another process keeps it from being opened. `None` for no mark, and none is looked for.
+    /// The identity of this process, with which a volume is marked while it is open for writing. The mark of
+    /// another process prevents opening it. With `None`, no mark is made or checked.
     pub host: Option<Arc<dyn Host>>,
-    /// Opens the volume for writing though another process has it, or may have it.
+    /// Opens the volume for writing although another process has it open, or may have it open.
     pub take_over: bool,
     /// Learns when a thread that called is about to wait.
     pub waiter: Arc<dyn Waiter>,

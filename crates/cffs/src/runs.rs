@@ -7,8 +7,8 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// Adds a run to ascending ones. If no more than `gap` is between it and the last one, that takes it
-/// in, with what is between.
+/// Adds a run to ascending ones. If the gap to the last one is at most `gap`, the last one is extended to
+/// include the new one.
 pub fn append(runs: &mut Vec<Range<u64>>, run: Range<u64>, gap: u64) {
     debug_assert!(runs.last().is_none_or(|last| last.start <= run.start), "runs ascend");
     match runs.last_mut() {

@@ -193,8 +193,8 @@ impl<'a> Changes<'a> {
         Ok(Some(items))
     }
 
-    /// Reads the next blocks of a directory that is entered for itself alone. Few directories are: what the
-    /// cache would read around each block would be most of the volume's directories.
+    /// Reads only the next blocks of a directory, not their neighbours. Few directories are entered, and the
+    /// cache would read most of the volume's directories around them.
     fn fetch(&self, dir: &VnodeState, sector: SectorIndex) {
         let InodeCache { layout, cache, .. } = self.inodes;
         let window = FETCH_BYTES / layout.sector_bytes;
@@ -273,7 +273,7 @@ impl<'a> Changes<'a> {
             for entry in image.get().entries() {
                 let Body::Embedded(record) = entry.body else { continue };
                 let stamps = record.inode.stamps();
-                // Directories may refer to it that its own do not tell of.
+                // Directories may refer to it whose stamps do not show this.
                 self.enters_all |= stamps.newest() >= self.since;
                 if stamps.changed >= self.since {
                     self.externals.insert(entry.ino(), stamps.renamed >= self.since);

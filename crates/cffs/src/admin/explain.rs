@@ -125,8 +125,7 @@ impl Explain<'_> {
         segments.dedup();
         let shares_with = self.neighbours(parent, ino, &segments)?;
         let clusters = self.writer.noted(self.clusters(&pieces))?;
-        // A group read brings the run of a segment; a piece that continues into the next segments
-        // needs one request more at most for each piece that was not read with it.
+        // A group read fetches the run of a segment; each further piece takes at most one more request.
         let cold_requests = segments.len() as u64;
         Ok(Placement {
             ino,

@@ -3,8 +3,8 @@
 //! A directory knows from its sectors where its files are. Nothing on the device lists the files of another
 //! key, so the space that each such key got since the volume was opened is counted, less the space that its
 //! files gave up. Large files do not count. A key counts as new until its files fill a segment: until then,
-//! its files go with those that are made at the same time. Small keys are many, and a run for each of them
-//! would scatter them.
+//! its files go with those that are made at the same time. Small keys are numerous, and a run for each of
+//! them would scatter their files.
 //!
 //! The count is approximate. Space that a file had before the volume was opened or before its key changed,
 //! that it shares, or that was preallocated is subtracted when the file gives it up, although it was not

@@ -15,7 +15,7 @@ use crate::units::{CgIndex, FragNo, FragRun};
 pub enum Kind {
     /// A small file, whole.
     Small,
-    /// A larger file that still is among the files of its key, in pieces if necessary.
+    /// A larger file that is still placed among the files of its key, in pieces if necessary.
     Medium,
     /// A piece of a large file, which is not among the files of its key.
     Large,

@@ -250,6 +250,6 @@ impl Allocator {
 
 /// The free blocks of a group that was never used, at least.
 fn never_used(layout: &Layout, cg: CgIndex) -> u64 {
-    // At the end of the volume are two blocks more.
+    // The volume ends with two more reserved blocks.
     u64::from(layout.cg_len_blocks(cg)).saturating_sub(u64::from(layout.cg_reserved_blocks(cg)) + 2)
 }

@@ -3,8 +3,8 @@
 //! In the time of a miss, a seek and half a rotation, a current disk reads a mebibyte or more. So after a few
 //! misses in a region, reading the rest of it costs no more than the misses did, and saves all later ones
 //! (ski rental: rent until that has cost as much as buying, then buy; decision 006 names the exceptions). If
-//! the data is much larger than a few regions, several recent misses in the same one are rare, and a miss
-//! stays a single read.
+//! the data is much larger than a few regions, several recent misses in one region are rare, and a miss stays
+//! a single read.
 //!
 //! If a region is missed in again soon after it was read, it did not stay in the cache. Reading it once more
 //! would evict as much as it brings, so misses there are single reads until the cache has been refilled

@@ -464,7 +464,7 @@ impl BufferCache {
             self.read_region(block);
         }
         if window > segment_blocks && self.has_prefetchers() {
-            // Sequentially: an arm that served the second request first would come back for this one.
+            // Sequentially: if the arm served the second request first, it would have to return for this one.
             self.queue_run(first..end, Class::Files);
             self.continue_stream(first, until);
         }

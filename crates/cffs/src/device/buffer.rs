@@ -33,7 +33,7 @@ impl LongBuffer {
 
 fn prefer_huge_pages(memory: &mut [u8]) {
     let advice = rustix::mm::Advice::LinuxHugepage;
-    // SAFETY: the advice changes how the memory is backed, not what is in it; all of it is ours.
-    // A hint: a host that has no huge pages refuses.
+    // SAFETY: the advice changes how the memory is backed, not its contents, and the buffer owns all of it. A
+    // host without huge pages refuses the hint.
     let _ = unsafe { rustix::mm::madvise(memory.as_mut_ptr().cast(), memory.len(), advice) };
 }

@@ -1,7 +1,7 @@
 //! A device that keeps possible images of a crash at each barrier and sync.
 //!
-//! Just before a phase ends, each of its writes may be lost or not: at that moment most states are possible,
-//! and it passes before the caller knows. A test lets a file system run, takes the images, and recovers each
+//! Just before a phase ends, each of its writes may be lost or not: most states are possible at that moment,
+//! which passes before the call returns. A test lets a file system run, takes the images, and recovers each
 //! of them.
 
 use std::io::{self, IoSlice};
@@ -41,7 +41,7 @@ impl CrashingDevice {
         CrashingDevice { inner, images_per_barrier, state: Mutex::new(state) }
     }
 
-    /// The device below, which knows what a crash leaves now.
+    /// The device below, which has the states that a crash may leave now.
     pub fn inner(&self) -> &VolatileDevice {
         &self.inner
     }
@@ -70,8 +70,8 @@ impl BlockDevice for CrashingDevice {
         self.inner.geometry()
     }
 
-    /// Time passes by chance, so that what follows measured times takes every turn, and each again with
-    /// the same seed.
+    /// Time passes at random, by the seed, so that code that depends on measured times takes all of its
+    /// paths.
     fn elapsed(&self) -> Duration {
         let state = &mut *self.state.lock();
         state.elapsed += Duration::from_micros(state.chance.next() % 16_384);

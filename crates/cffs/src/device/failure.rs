@@ -15,11 +15,11 @@ use rustix::io::Errno;
 pub enum Failure {
     /// The device tried and failed: data may be lost.
     Medium,
-    /// Data is missing or was changed that can be put back: an object of a store.
+    /// Missing or changed data that can be restored: an object of a store.
     Restorable,
     /// The device did not answer, or refused the caller: nothing is known about its data.
     Unreachable,
-    /// Another program has the device now: this one's view of it is out of date.
+    /// Another program has the device now: the view of this one is out of date.
     TakenOver,
 }
 
@@ -40,7 +40,7 @@ impl Failure {
         }
         match error.kind() {
             Kind::InvalidData => Failure::Restorable,
-            // The system's own ESTALE, of an image on a network file system, is dealt with above.
+            // The ESTALE of an image on a network file system is handled above.
             Kind::StaleNetworkFileHandle => Failure::TakenOver,
             Kind::ConnectionAborted
             | Kind::ConnectionRefused

@@ -1,9 +1,9 @@
 //! A device that fails, by script or by seed.
 //!
 //! A [`Fault`] has the requests that it considers ([`Target`]), those of them that it strikes ([`Strike`]),
-//! and its [`Effect`]. The first fault that strikes a request decides it; every fault counts each request
-//! that it looks at, struck by another or not. So a script does the same in every run, as long as the
-//! requests come in the same order.
+//! and its [`Effect`]. The first fault that strikes a request decides its effect. Every fault counts all
+//! requests that it considers, including those struck by another fault, so a script has the same effect in
+//! every run with the same order of requests.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -68,7 +68,7 @@ pub enum Strike {
     From(u64),
     /// All.
     Always,
-    /// About this many of a million, as the fault's seed decides.
+    /// About this many in a million, chosen by the fault's seed.
     PerMillion(u32),
 }
 
@@ -77,7 +77,7 @@ pub enum Strike {
 pub enum Effect {
     /// It fails with this `errno` and does nothing.
     Error(i32),
-    /// A write puts down this many of its sectors, then fails with `EIO`. Another request fails.
+    /// A write writes this many of its sectors, then fails with `EIO`. Other requests fail.
     Torn {
         /// The sectors that are written.
         sectors: u32,
@@ -129,7 +129,7 @@ struct State {
 }
 
 impl<D: BlockDevice> FaultDevice<D> {
-    /// A device without faults as yet. `seed` decides what the faults leave to chance.
+    /// A device without faults. `seed` decides the random effects of faults that are added.
     pub fn new(inner: D, seed: u64) -> FaultDevice<D> {
         FaultDevice { inner, seed, state: Mutex::default() }
     }

@@ -44,7 +44,7 @@ impl<D> HoldDevice<D> {
         &self.inner
     }
 
-    /// Holds requests of this kind back until the returned value is dropped.
+    /// Holds back requests of this kind until the returned value is dropped.
     pub fn hold(&self, kind: RequestKind) -> Held<'_, D> {
         self.state.lock().held = Some(kind);
         Held(self)

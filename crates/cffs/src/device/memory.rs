@@ -1,4 +1,4 @@
-//! A device in memory that only takes room for written data.
+//! A device in memory that takes memory only for written data.
 //!
 //! The contents are an [`Image`]: chunks that images share until one of them is written. So a
 //! device of 16 TiB costs nothing, and a snapshot costs one pointer per chunk.

@@ -72,7 +72,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Fails unless the `len_bytes` bytes from `offset_bytes` on are on the device.
+    /// Fails unless the device has the `len_bytes` bytes from `offset_bytes` on.
     pub fn check(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         match offset_bytes.checked_add(len_bytes) {
             Some(end) if end <= self.size_bytes => Ok(()),
@@ -129,8 +129,8 @@ pub trait BlockDevice: Send + Sync {
         self.below().map_or(&NoControl, BlockDevice::control)
     }
 
-    /// The journal over this device, if it has one. It is not that of a device below: a write past a
-    /// journal would not be seen.
+    /// The journal over this device, if it has one. It is not that of a device below, since a journal must
+    /// see all writes.
     fn journal(&self) -> Option<&dyn Journal> {
         None
     }
@@ -140,7 +140,7 @@ pub trait BlockDevice: Send + Sync {
         self.below()?.journal_device()
     }
 
-    /// A number that was not drawn before, for a copy of this device either.
+    /// A number that was never used before, not even for a copy of this device.
     fn nonce(&self) -> u64 {
         self.below().map_or_else(random, BlockDevice::nonce)
     }
@@ -160,7 +160,7 @@ pub struct Hints {
     /// The number of concurrent reads that the device answers about as quickly as one; 1 for a disk, and if
     /// unknown.
     pub parallel: u32,
-    /// Space that is not discarded costs something, so that the user should discard what it frees.
+    /// Unused space has a cost, so the user should discard freed space.
     pub wants_discards: bool,
     /// No other program of this host can have the device open for writing, by any path.
     pub is_exclusive: bool,
@@ -189,11 +189,11 @@ pub trait Control: Send + Sync {
         let _ = (offset, len);
     }
 
-    /// Tells the device that the bytes that it has there contradict the format, and in which way.
+    /// Reports that the bytes of the device at this place contradict the format, and how.
     ///
     /// # Errors
     ///
-    /// The bytes come from something that can be put back, an object of a store: they are not lost.
+    /// The bytes come from an object of a store, which can be restored: they are not lost.
     fn contradicted(&self, offset: u64, len: u64, what: &str) -> io::Result<()> {
         let _ = (offset, len, what);
         Ok(())
@@ -215,11 +215,11 @@ pub trait Journal {
     /// The bytes that [`commit`](Journal::commit) takes at once.
     fn commit_bytes_max(&self) -> u64;
 
-    /// Writes whole blocks at any offsets and makes them durable: after a crash all or none of them are
-    /// there, and with them all earlier writes. Returns false without writing if that is impossible.
+    /// Writes whole blocks at any offsets and makes them durable: after a crash all or none of them exist,
+    /// and if they do, so do all earlier writes. Returns false without writing if that is impossible.
     fn commit(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool>;
 
-    /// Writes the contents of the journal to their places, and from then on writes past it.
+    /// Writes the contents of the journal to their places; later writes bypass it.
     fn stop(&self) -> io::Result<()>;
 
     /// The work of the journal so far.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{BlockDevice, Geometry};
 
-/// A device, and the one that has the journal of the volume on it.
+/// A device with a volume, and the device with its journal.
 pub struct PairedDevice<D> {
     home: D,
     journal: Arc<dyn BlockDevice>,

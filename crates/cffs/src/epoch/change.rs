@@ -30,7 +30,7 @@ impl EpochWriter {
         result
     }
 
-    /// Runs a change that must be the only one under way.
+    /// Runs a change while no other change is in progress.
     pub(crate) fn change_alone<T>(
         &self,
         change: impl Fn() -> Result<T>,

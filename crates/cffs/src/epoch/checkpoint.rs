@@ -34,7 +34,7 @@ use crate::units::EpochNo;
 
 impl EpochWriter {
     /// Writes a clean point and marks the volume as clean, so that it needs no recovery unless it is changed.
-    /// Returns false if changes came meanwhile, or an inode without a name is in use.
+    /// Returns false if it was changed meanwhile, or an inode without a name is in use.
     ///
     /// Earlier changes are durable in either case.
     ///
@@ -83,7 +83,7 @@ impl EpochWriter {
 
     /// Writes everything, marks the volume as clean and releases the device. `deleted` says whether the files
     /// without a name could be deleted: if not, everything is written, but the volume is not marked as clean.
-    /// `save` is called between, after all contents have places, for what depends on these.
+    /// `save` is called in between, when all contents have places.
     pub(crate) fn finish_close(&self, deleted: Result<()>, save: Option<&dyn Fn()>) -> Result<()> {
         let _patient = Patient::begin();
         let mut progress = self.epochs.lock();
@@ -177,8 +177,8 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// With the gate closed, prepares an epoch that brings all derived state to the device, and the
-    /// superblock that says so, with a change applied to it.
+    /// With the gate closed, prepares an epoch with all derived state, and the superblock of the clean point,
+    /// with a change applied to it.
     pub(crate) fn prepare_checkpoint(
         &self,
         progress: &mut Progress,

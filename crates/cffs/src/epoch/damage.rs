@@ -10,9 +10,9 @@
 //!                                        └────────▶ errors=remount-ro: no more changes
 //! ```
 //!
-//! A device that cannot be asked, such as a store during an outage, is not damaged ([`Failure`]).
-//! A volume that is open read-only keeps the record in memory alone. Only a check of the whole volume
-//! that leaves it sound clears the record.
+//! A device that does not answer, such as a store during an outage, is not damaged ([`Failure`]). A volume
+//! that is open read-only keeps the record only in memory. Only a check of the whole volume that leaves it
+//! sound clears the record.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -72,7 +72,7 @@ impl DamageRecord {
     fn add(&self, code: u16, ino: InodeNo, now: u64, what: &str) {
         let mut state = self.state.lock();
         state.damage = Some(Damage::met_again(state.damage, code, ino, now));
-        // A program that repeatedly reads the same bad sector fills neither the log nor the device.
+        // A program that repeatedly reads the same bad sector must not fill the log or the device.
         if state.first.is_some() {
             return;
         }
@@ -141,7 +141,7 @@ impl EpochWriter {
     /// Remembers that damage was found: the number of its kind in `docs/FSCK.md`, the inode that has it (0
     /// for none), and a description. A volume that is open read-only remembers it as long as it is open.
     pub fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
-        // A read that is still under way when the volume is closed finds no device.
+        // A read in progress when the volume is closed finds no device.
         if self.health.is_closed() {
             return;
         }
@@ -149,7 +149,7 @@ impl EpochWriter {
         self.damage.add(code, ino, now, what);
     }
 
-    /// Writes the superblock if damage was met that is not in it; under the lock of epochs.
+    /// Writes the superblock if it lacks damage that was found; under the lock of epochs.
     pub(crate) fn save_damage(&self) -> Result<()> {
         let is_unsaved = std::mem::take(&mut self.damage.state.lock().is_unsaved);
         if self.options.read_only || !is_unsaved {

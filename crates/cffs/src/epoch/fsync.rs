@@ -2,8 +2,8 @@
 //!
 //! Offers [`EpochWriter::commit`], which writes an epoch with everything, and [`EpochWriter::sync_files`],
 //! which leaves out the new contents of other files ([`EpochKind::Wanted`]): an fsync of a file of a few
-//! kilobytes does not wait for the stream of another program. Names, directories and small changes always go,
-//! since they cost next to nothing compared with the rest.
+//! kilobytes does not wait for the stream of another program. Names, directories and small changes are always
+//! included, since they cost little compared with the rest.
 //!
 //! Group commit: a caller first enters the file that it waits for. The next epoch takes all that were
 //! entered, so callers that come while an epoch is written share the one after it. The leader, which
@@ -36,7 +36,7 @@ pub(crate) type Wanted = HashSet<InodeNo>;
 /// The threads that wait for a file to be durable. One of them leads: it writes the epoch.
 pub(crate) struct Callers {
     state: Mutex<State>,
-    /// A caller came, for which the leader may be waiting.
+    /// A caller arrived, for which the leader may be waiting.
     came: Condvar,
     /// An epoch has ended, or there is no leader any more.
     ended: Condvar,
@@ -74,7 +74,7 @@ impl Reached {
 /// The callers that shared the last epoch with a leader: as many may share the next.
 #[derive(Clone, Copy, Default)]
 struct LastGroup {
-    /// How many callers it served, and how many more had come when it ended.
+    /// The number of callers that it served, and of those that arrived before it ended.
     callers: usize,
     /// How long it took.
     lasted: Duration,
@@ -164,8 +164,8 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Whether a file waits for a later epoch: no fsync waits for it, it has much to write, and nothing was
-    /// changed of it but its contents since the device has it where it is.
+    /// Whether a file waits for a later epoch: no fsync waits for it, it has much to write, its inode on the
+    /// device is at its present place, and only its contents have changed since.
     pub(crate) fn leaves(&self, inodes: &InodeCache, ino: InodeNo, file: &VnodeState) -> bool {
         let new_bytes = file.pages.dirty_count() as u64 * u64::from(inodes.layout.block_bytes);
         new_bytes > self.leaves_bytes
@@ -178,7 +178,7 @@ impl Choice {
 
     /// Whether an inode waits for a later epoch, independent of the file's pages: no fsync waits for it, and
     /// only its times were changed, or those of a directory in which names came and went. An inode in the
-    /// external table goes, since recovery counts its names.
+    /// external table does not wait, since recovery counts its names.
     pub(crate) fn leaves_times(&self, ino: InodeNo, file: &VnodeState) -> bool {
         let is_embedded = file.container.is_some_and(|place| place.file != InodeNo::EXTERNAL);
         is_embedded
@@ -229,8 +229,8 @@ impl EpochWriter {
         self.check_writable()
     }
 
-    /// Writes an epoch with all that was changed before the call. If another thread wrote one
-    /// meanwhile that began after the call, that one served.
+    /// Writes an epoch with all that was changed before the call. If another thread wrote one meanwhile that
+    /// began after the call, that epoch suffices.
     pub(crate) fn commit(&self) -> Result<()> {
         let since = self.inodes.epoch();
         let _gate = (!Rule::EpochsBeforeGate.holds()).then(|| self.gate.read());

@@ -108,7 +108,7 @@ impl EpochWriter {
             let _ = self.save_damage();
         }
         self.health.refuses_changes.store(true, Ordering::Release);
-        // No epoch will come for callers that wait for one, so they are woken.
+        // Wakes callers that wait for an epoch, since none will be written.
         self.throttle.let_go();
         self.callers.give_up();
     }

@@ -11,8 +11,8 @@
 //!               └──────────────────────────────────── left behind ── another host: take over, if asked to
 //! ```
 //!
-//! An idle volume neither reads nor writes for it. A writer that was taken over notices this before its next
-//! clean point or write of the superblock, and stops.
+//! For an idle volume, the mark costs no reads or writes. A writer that was taken over notices this before
+//! its next clean point or write of the superblock, and stops.
 
 use super::EpochWriter;
 use super::superblock::read_superblock;
@@ -97,7 +97,7 @@ pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Opt
 }
 
 impl EpochWriter {
-    /// Before longer writes: stops the volume for good if another process has taken it over.
+    /// Before longer writes: latches the volume if another process has taken it over.
     pub(crate) fn latch_if_overtaken(&self) -> Result<()> {
         let _patient = Patient::begin();
         let checked = self.check_mark();

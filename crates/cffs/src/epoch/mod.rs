@@ -17,9 +17,9 @@
 //! | `health`, `damage` | whether changes are accepted, and the record of damage |
 //! | `discard`, `freed` | discards of freed space |
 //!
-//! Invariants: a change holds the gate shared, an epoch's start holds it alone; so an epoch starts between
-//! changes. The lock of epochs is taken before the gate. After a failed write of metadata the volume is
-//! latched: it writes nothing more.
+//! Invariants: a change holds the gate shared, and an epoch's start holds it exclusively, so an epoch starts
+//! between changes. The lock of epochs is taken before the gate. After a failed write of metadata the volume
+//! is latched: it writes nothing more.
 
 mod batch;
 mod change;
@@ -67,7 +67,7 @@ pub struct EpochWriter {
     pub(crate) inodes: Arc<InodeCache>,
     pub(crate) options: Arc<OpenOptions>,
     superblock: Mutex<Superblock>,
-    /// Shared by changes, held alone by the start of an epoch.
+    /// Shared by changes, held exclusively by the start of an epoch.
     pub(crate) gate: Padded<RwLock<()>>,
     /// Held while anything is written.
     pub(crate) epochs: Mutex<Progress>,

@@ -25,7 +25,7 @@ use crate::units::{InodeNo, Key};
 /// A cluster must save at least this part of the fragments of its contents.
 const SAVED_PART: u32 = 8;
 
-/// Puts contents together, in the order in which they come, until a cluster is full.
+/// Collects contents, in their order, until a cluster is full.
 struct Packer<'a> {
     inodes: &'a InodeCache,
     fragments_max: u32,
@@ -37,7 +37,7 @@ struct Packer<'a> {
     new_keys: HashMap<Key, bool>,
 }
 
-/// Contents that were compressed, and the files that were looked at for that.
+/// Contents that were compressed, and the files that were examined for this.
 pub(crate) struct Packed {
     clusters: Vec<Cluster>,
     files: HashSet<InodeNo>,
@@ -62,7 +62,7 @@ impl Packed {
         })
     }
 
-    /// Takes files out of the chosen ones that were not looked at: they are likely to be compressed the next
+    /// Removes files from the chosen ones that were not examined: they are likely to be compressed the next
     /// time. Returns the clusters that have contents of the others.
     pub(crate) fn limit(self, chosen: &mut Vec<Chosen>) -> Waiting {
         chosen.retain(|file| self.files.contains(&file.vnode.ino));

@@ -179,8 +179,8 @@ impl<'a> Placer<'a> {
     }
 
     /// Places contents that were compressed together, as far as they have not changed since, and adds them to
-    /// the writes. Returns the pages that are in flight from now on: none if that would save nothing any
-    /// more, or there is no room for the cluster in one piece.
+    /// the writes. Returns the pages that are in flight from now on: none if the cluster would no longer save
+    /// space, or no free run is long enough for it.
     pub(crate) fn place_cluster(
         &mut self,
         mut cluster: Cluster,
@@ -240,7 +240,7 @@ impl<'a> Placer<'a> {
         Neighbours { owner, grown, asked: self.asked }
     }
 
-    /// Notes where the first file of a directory is, or what the files of another key take. The file took
+    /// Records the place of the first file of a directory, or the size of another key's files. The file took
     /// `before` fragments until now.
     fn note_place(&mut self, file: &VnodeGuard<'_>, before: u64) {
         self.inodes.space().count(file, before);

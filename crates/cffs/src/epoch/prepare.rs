@@ -1,5 +1,5 @@
-//! Preparing an epoch: in memory alone, with the gate closed, changed pages are placed, inodes are put into
-//! their sectors, and a snapshot is taken of all writes (`seal`).
+//! Preparing an epoch: with the gate closed and without I/O, changed pages are placed, inodes are encoded
+//! into their sectors, and a snapshot of all writes is taken (`seal`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -274,7 +274,7 @@ impl<'a> Preparation<'a> {
         }
         self.clusters = placer.placed;
         for (parent, run) in std::mem::take(placer.hints()) {
-            // A file that was recorded ahead of the epoch may be gone.
+            // A file that was recorded ahead of the epoch may have been deleted.
             let Some(vnode) = self.inodes.peek(parent) else { continue };
             let mut dir = VnodeGuard::new(&vnode);
             if dir.inode.is_dir() && dir.inode.hint.len == 0 && dir.inode.nlink > 0 {
@@ -307,7 +307,7 @@ impl<'a> Preparation<'a> {
                     file.motion.tags.clear();
                     file.set_encoded();
                 }
-                // An inode without a name stays in memory until its last reference goes.
+                // An inode without a name stays in memory until its last reference is dropped.
                 None if dirty => self.write_back.encode_nameless(vnode)?,
                 _ => {}
             }

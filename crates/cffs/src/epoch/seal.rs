@@ -133,9 +133,9 @@ impl Preparation<'_> {
         self.batch.containers().any(|vnode| vnode.ino == InodeNo::EXTERNAL)
     }
 
-    /// Whether a new block of a directory has to be written without its names first: the inode of
-    /// the directory, which points to it, and those of names that moved here are changed in one
-    /// phase, and a name must not be there before the tag that records its move.
+    /// Whether a new block of a directory has to be written without its names first. The inode of the
+    /// directory, which points to the block, and the inodes of names that moved here are changed in one
+    /// phase, and a name must not exist before the tag that records its move.
     fn names_wait(&self, dir: &VnodeGuard<'_>, position: FileBlock) -> bool {
         let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
         let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };

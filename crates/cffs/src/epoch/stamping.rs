@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariant: in each complete epoch, the count `below` of a container is at least the counts of the inodes
-//! in it. After a crash the device may have a part of an epoch; recovery then notes in the superblock that
-//! the counts `below` do not tell about earlier marks ([`marks_walked`]).
+//! in it. After a crash the device may have a part of an epoch; recovery then records in the superblock that
+//! the counts `below` are not valid for earlier marks ([`marks_walked`]).
 //!
 //! [`marks_walked`]: crate::format::Superblock::marks_walked
 
@@ -38,7 +38,7 @@ impl Preparation<'_> {
                     continue;
                 }
                 if file.inode.stamp(stamp) {
-                    // An fsync does not leave it behind: the change itself may be in another sector.
+                    // An fsync includes it: the change itself may be in another sector.
                     self.inodes.mark_dirty(&mut file);
                 }
                 (file.inode.stamps.newest(), file.container)

@@ -79,8 +79,8 @@ impl EpochWriter {
         let mut writes = WriteSet::default();
         if copies {
             let system = inodes.cache.read(inodes.layout.system_area())?;
-            // The nearest copies are enough to replace a lost superblock; the others keep the one of mkfs,
-            // which has the geometry.
+            // The nearest copies suffice to replace a lost superblock; the others keep the superblock of
+            // mkfs, which has the geometry.
             for copy in inodes.layout.superblock_copies().into_iter().take(2) {
                 writes.put_block(Phase::New, copy, block.clone());
                 writes.put_block(Phase::New, BlockNo(copy.0 + 1), system.clone());

@@ -136,7 +136,7 @@ impl EpochWriter {
         read > self.inodes.dirty_bytes() / cache.tuning().writing.reads_part
     }
 
-    /// Changes were taken over, by an epoch or ahead of it.
+    /// An epoch, or a write ahead of it, has taken changes over.
     pub(crate) fn taken_over(&self) {
         let from = self.inodes.dirty_bytes().saturating_add(self.options.early_bytes);
         self.throttle.early_from.store(from, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl EpochWriter {
         self.throttle.let_go();
     }
 
-    /// Forgets earlier reads: no changes wait next to them.
+    /// Forgets earlier reads: no changes were waiting then.
     pub(crate) fn forget_reads(&self) {
         let read = self.inodes.cache.read_bytes();
         self.throttle.read_before.store(read, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Epochs: writing changes to the device (DESIGN: epochs).
 //!
-//! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put into their
-//! sectors, and a snapshot is taken of all writes. Then the gate opens, and the snapshot is written, phase by
+//! An epoch starts with the gate closed: without I/O, changed pages are placed, inodes are encoded into their
+//! sectors, and a snapshot of all writes is taken. Then the gate opens, and the snapshot is written, phase by
 //! phase, while new changes join the next epoch. Large amounts of new contents are written before that
 //! ([`EpochWriter::write_contents_first`]).
 //!

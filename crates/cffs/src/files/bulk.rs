@@ -1,8 +1,8 @@
 //! Many files at once, in the order in which they are on the device.
 //!
-//! A program that wants the contents of many files in an order of its own, as when it trains on a shuffled
-//! data set, has the device go to and fro. Where all paths of a batch are known, the files can be read in the
-//! order of the device instead, and given out as they come.
+//! A program that reads many files in an order of its own, for instance a shuffled data set for training,
+//! makes the device seek back and forth. If all paths of a batch are known, the files can be read in the
+//! order of the device instead, and passed on as they arrive.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,13 +15,12 @@ use crate::error::{Error, Result};
 use crate::vfs::Volume;
 
 impl Files {
-    /// Reads whole files in the order in which they are on the device. `visit` gets each file's contents,
-    /// which are there until it returns, or why it could not be read, with its position in `paths`; it is
-    /// called by `threads` threads, in no order that a caller could rely on. A path that is there twice is
-    /// read twice.
+    /// Reads whole files in the order in which they are on the device. `visit` gets the contents of each
+    /// file, which are valid until it returns, or the error, with the file's position in `paths`. `threads`
+    /// threads call it, in no particular order. A path that occurs twice is read twice.
     ///
-    /// The directories are looked at first, so nothing is given out before all paths are known. Attached, the
-    /// calling thread alone calls `visit`: a request has files of up to 1 MiB together.
+    /// The directories are searched first, so no contents are passed on before all paths are resolved.
+    /// Attached, only the calling thread calls `visit`, and one request has up to 1 MiB of contents.
     ///
     /// ```
     /// # use cffs::files::Files;
@@ -74,16 +73,16 @@ impl Files {
         }
     }
 
-    /// Opens files that are to be read together, and returns them, and which could not be opened, by their
-    /// positions in `paths`. A path that is there twice is opened twice. Attached, no file is opened, and
-    /// each is returned with [`Error::Mounted`]: only a program that has the volume open knows their places.
+    /// Opens files that are to be read together. Also returns those that could not be opened, by their
+    /// positions in `paths`. A path that occurs twice is opened twice. Attached, no file is opened, and each
+    /// is returned with [`Error::Mounted`]: only a program that has the volume open knows their places.
     pub fn batch<P: AsRef<[u8]>>(&self, paths: &[P]) -> (Batch, Vec<(usize, Error)>) {
         if self.opened().is_err() {
             let mounted = |position| self.opened().err().map(|error| (position, error));
             let missed = (0..paths.len()).filter_map(mounted).collect();
             return (Batch { volume: None, members: Vec::new() }, missed);
         }
-        // In the order of their names, so that each directory is looked at once.
+        // In the order of their names, so that each directory is searched once.
         let mut positions: Vec<usize> = (0..paths.len()).collect();
         positions.sort_unstable_by_key(|position| paths[*position].as_ref());
         let (mut opened, mut missed) = (Vec::with_capacity(paths.len()), Vec::new());
@@ -140,7 +139,7 @@ struct Turns {
 }
 
 impl Batch {
-    /// The positions that the files were asked for at, and their sizes when they were opened.
+    /// The positions of the files in the request, and their sizes when they were opened.
     pub fn sizes(&self) -> impl Iterator<Item = (usize, u64)> {
         self.members.iter().map(|member| (member.position, member.size))
     }
@@ -157,17 +156,16 @@ impl Batch {
         });
     }
 
-    /// Calls `visit` to read the files, each with its position, once what it lacks was brought into memory.
-    /// `threads` threads call it, each with what `start` has made for it, until it returns false to one of
-    /// them.
+    /// Calls `visit` to read each file, with its position, when the file's missing blocks were read into
+    /// memory. `threads` threads call it, each with a value made by `start`, until it returns false.
     pub fn read<S>(
         &self,
         threads: NonZeroUsize,
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, usize, &File) -> bool + Sync,
     ) {
-        // The threads take the files by turns, so that together they go over the device once. What the next
-        // ones lack is read in one sweep, for which all of them wait.
+        // The threads take the next files in turn, so that together they sweep over the device once. The
+        // missing blocks of the next files are read in one sweep, for which all threads wait.
         let turns = Mutex::new(Turns::default());
         let take = || {
             let mut turns = turns.lock();

@@ -60,7 +60,7 @@ pub struct Cloned {
 /// A step of a clone.
 #[derive(Clone, Copy, Debug)]
 pub enum CloneStep<'a> {
-    /// A file was made, still without contents, or a name of a file: its directory, its name and its inode.
+    /// A file, still without contents, or a name of a file was made: its directory, name and inode.
     Entry(InodeNo, &'a [u8], InodeNo),
     /// Contents or attributes of a file changed, or attributes of a directory.
     Changed(InodeNo),

@@ -1,8 +1,8 @@
 //! A tree from a volume to outside.
 //!
-//! The unit of work is a directory, as on the way in. Directories get their own modes and times at
-//! the very end, so that one without permissions can be filled. A user who can change the target
-//! meanwhile cannot lead the copy out of it ([`host`]).
+//! The unit of work is a directory, as for an import. Directories get their modes and times at the very end,
+//! so that directories without permissions can be filled. Changes of the target by other users cannot
+//! redirect the copy out of it ([`host`]).
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -89,8 +89,7 @@ pub fn export(
     Ok(summary)
 }
 
-/// The directory outside that everything is made in, its path, and the name in it of what is not a
-/// directory.
+/// The target directory, its path, and, if the source is not a directory, the name of its copy.
 fn open_target(
     source: &[u8],
     is_dir: bool,
@@ -124,11 +123,11 @@ struct Export<'a> {
     first_names: Mutex<FirstNames>,
     /// Ways to directories that no thread uses at the moment.
     ways: Mutex<Vec<Way>>,
-    /// Directories whose attributes are still to be set, each after the one that it is in.
+    /// Directories whose attributes are still to be set, each after its parent.
     directories: Mutex<Vec<Made>>,
 }
 
-/// The first name of each file that has more than one, and the file outside.
+/// The first name of each file with several names, and its copy.
 struct FirstNames {
     files: HashMap<InodeNo, (Place, OsString, Identity)>,
     /// To the directory of such a name.
@@ -181,7 +180,7 @@ impl Export<'_> {
         self.path.join(self.places.lock().path(place))
     }
 
-    /// Gives `work` a way that was used in this copy before, if one is free.
+    /// Calls `work` with a path of open directories, an unused one of this copy if possible.
     fn along_a_way<T>(
         &self,
         work: impl FnOnce(&mut Way) -> Result<T, CopyCause>,
@@ -227,7 +226,7 @@ impl Export<'_> {
         Ok(dir.identity()?)
     }
 
-    /// Copies what is not a directory to a name in a directory that is open.
+    /// Copies a file that is not a directory to a name in an open directory.
     fn entry(&self, node: &Node, attr: &Attr, target: &Target<'_>) -> Result<(), CopyCause> {
         if attr.nlink < 2 {
             return self.make(node, attr, target).map(drop);

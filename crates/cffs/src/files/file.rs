@@ -9,7 +9,7 @@ use crate::vfs;
 use crate::vfs::types::SetAttr;
 use crate::wire::READ_BYTES_MAX;
 
-/// So much of a file is read at once: between that others can change it.
+/// Bytes of a file that are read at once: others can change it in between.
 const STEP_BYTES: usize = (1 << 20) + 1;
 /// So much is read at once from a server: one request.
 const STEP_BYTES_OF_SERVER: usize = READ_BYTES_MAX;
@@ -21,11 +21,11 @@ pub struct File {
 }
 
 impl File {
-    /// The file that a handle keeps.
+    /// The file of a handle.
     ///
     /// # Errors
     ///
-    /// [`Error::IsDirectory`]; [`Error::Invalid`] for what else is no regular file.
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] for any other type than a regular file.
     pub fn of(node: Node) -> Result<File> {
         match node.file_type() {
             FileType::Regular => Ok(File { node, position: 0 }),
@@ -39,7 +39,7 @@ impl File {
         &self.node
     }
 
-    /// Reads from `offset` on and returns how much: less than asked for only at the end.
+    /// Reads from `offset` on and returns the length: less than requested only at the end.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl File {
     }
 
     /// Writes all of `data` at the end of the file and returns the offset after it. Data that others append
-    /// or write meanwhile is not overwritten, and what this call appends stays in one piece; attached, each
+    /// or write meanwhile is not overwritten, and the data of this call stays in one piece; attached, each
     /// MiB of it does.
     ///
     /// # Errors
@@ -68,8 +68,8 @@ impl File {
         self.node.append_all(data)
     }
 
-    /// Reads from `offset` on up to `len` bytes, and gives them to `take` piece by piece in their order, as
-    /// they are in memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait.
+    /// Reads up to `len` bytes from `offset` on, and passes them to `take` piece by piece, in order, from
+    /// memory. The file is locked meanwhile, so `take` must not call anything that may wait.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl File {
     ///
     /// [`Error::Io`] and [`Error::Corruption`].
     pub fn read_pieces(&self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        // A read that is short has met the end, and need not be repeated.
+        // A short read has reached the end, so no other read is needed.
         let step = if self.node.is_attached() { STEP_BYTES_OF_SERVER } else { STEP_BYTES };
         let mut at = 0;
         loop {
@@ -115,7 +115,7 @@ impl File {
         }
     }
 
-    /// Cuts the file, or extends it with a hole.
+    /// Truncates the file, or extends it with a hole.
     ///
     /// # Errors
     ///
@@ -128,13 +128,13 @@ impl File {
     ///
     /// # Errors
     ///
-    /// Whatever keeps it from the device; then it may be lost, and the volume is latched.
+    /// Any error of writing it; then it may be lost, and the volume is latched.
     pub fn sync(&self) -> Result<()> {
         self.node.sync_file()
     }
 }
 
-/// The facade's error as one of the standard library, with the number that the kernel would give.
+/// The error as one of the standard library, with the errno that the kernel would return.
 fn to_io(error: Error) -> io::Error {
     let kind = io::Error::from_raw_os_error(vfs::errno(&error)).kind();
     io::Error::new(kind, error)

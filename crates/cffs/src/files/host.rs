@@ -1,8 +1,8 @@
 //! Files outside of the volume, by open directories and names.
 //!
-//! Others may change the tree while it is copied, and put a symbolic link in place of a file or a directory.
-//! So no path is looked up twice: each name is looked up in a directory that is open, no symbolic link is
-//! followed, and only the opened file is read or changed.
+//! Other users may change the tree while it is copied, and replace a file or a directory by a symbolic link.
+//! So no path is looked up twice: each name is looked up in an open directory, no symbolic link is followed,
+//! and only the opened file is read or changed.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -35,7 +35,7 @@ const OWNER_ALONE: u32 = 0o600;
 #[derive(Debug)]
 pub struct Entry {
     file: File,
-    /// Only its place is open, as of what cannot be read or should not be.
+    /// Opened with O_PATH: it cannot be read, or should not be.
     is_path: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Entry {
 pub type Identity = (u64, u64);
 
 impl Entry {
-    /// The directory at a path, which may lead over symbolic links.
+    /// The directory at a path, which may contain symbolic links.
     pub fn dir_at(path: &Path) -> io::Result<Entry> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         open(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::DIRECTORY)
@@ -74,7 +74,7 @@ impl Entry {
         let opened = match file_type {
             FileType::Directory => open(&self.file, name, OFlags::DIRECTORY | flags),
             FileType::RegularFile => match open(&self.file, name, OFlags::RDONLY | flags) {
-                // There is nothing in it to be read, unless the kernel makes its contents up.
+                // It has no contents, unless the kernel generates them.
                 Err(error) if found.st_size == 0 && is_denied(&error) && self.is_stored()? => {
                     open(&self.file, name, OFlags::PATH | flags)
                 }
@@ -120,7 +120,7 @@ impl Entry {
         Ok(rustix::fs::fstatfs(&self.file)?.f_blocks > 0)
     }
 
-    /// Whether the file was opened for reading, and not only found.
+    /// Whether the file was opened for reading, not with O_PATH.
     pub fn is_readable(&self) -> bool {
         !self.is_path
     }
@@ -135,10 +135,10 @@ impl Entry {
         Ok(rustix::fs::readlinkat(&self.file, c"", Vec::new())?.into_bytes())
     }
 
-    /// Makes a directory in this one, or takes the one that is there.
+    /// Makes a directory in this one, or opens the existing one.
     pub fn make_dir(&self, name: &OsStr) -> io::Result<()> {
         match rustix::fs::mkdirat(&self.file, name, Mode::from_raw_mode(0o700)) {
-            // A symbolic link to a directory would lead the copy elsewhere.
+            // A symbolic link to a directory would redirect the copy.
             Err(Errno::EXIST) => self.dir(name).map(drop),
             made => Ok(made?),
         }
@@ -172,14 +172,14 @@ impl Entry {
         })
     }
 
-    /// Opens a file that was just created, which another program may have replaced since.
+    /// Opens a new file, which another program may have replaced since.
     fn made(&self, name: &OsStr, is_it: impl Fn(&Metadata) -> bool) -> io::Result<Entry> {
         let made = open(&self.file, name, OFlags::PATH | OFlags::NOFOLLOW)?;
         let metadata = made.metadata()?;
         if metadata.nlink() == 1 && is_it(&metadata) { Ok(made) } else { Err(replaced()) }
     }
 
-    /// Gives a file that has a name in `from` one in this directory.
+    /// Gives a file with a name in `from` a name in this directory.
     pub fn hard_link(
         &self,
         name: &OsStr,
@@ -203,7 +203,7 @@ impl Entry {
         }
     }
 
-    /// The names of the extended attributes; none where the file system has no such attributes.
+    /// The names of the extended attributes; none if the file system does not support them.
     fn xattr_names(&self) -> io::Result<Vec<CString>> {
         let mut list = vec![0u8; XATTR_LIST_BYTES_MAX];
         let listed = match self.by_path() {
@@ -230,7 +230,7 @@ impl Entry {
         Ok(())
     }
 
-    /// The extended attributes by name; none where the file system has no such attributes.
+    /// The extended attributes by name; none if the file system does not support them.
     pub fn xattrs(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut found = Vec::new();
         for name in self.xattr_names()? {
@@ -268,7 +268,7 @@ impl Entry {
         Ok(rustix::fs::chownat(&self.file, c"", uid, gid, AtFlags::EMPTY_PATH)?)
     }
 
-    /// Sets the lower 12 bits of the mode. Not of a symbolic link, which has none.
+    /// Sets the lower 12 bits of the mode. Does nothing for a symbolic link, which has none.
     pub fn set_permissions(&self, permissions: u32) -> io::Result<()> {
         let mode = Mode::from_raw_mode(permissions);
         match self.by_path() {
@@ -290,13 +290,13 @@ impl Entry {
         Ok(())
     }
 
-    /// Closes the file; some file systems report only now that a write has failed.
+    /// Closes the file; some file systems report failed writes only here.
     pub fn close(self) -> io::Result<()> {
         Ok(nix::unistd::close(self.file)?)
     }
 
-    /// Whether syncfs(2) may not reach the device: the kernel keeps it from file systems in user space,
-    /// and does not say so.
+    /// Whether syncfs(2) may not reach the device: the kernel does not pass it on to file systems in user
+    /// space, and reports success.
     pub fn keeps_syncfs(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstatfs(&self.file)?.f_type == FUSE_SUPER_MAGIC)
     }
@@ -306,19 +306,19 @@ impl Entry {
         Ok(rustix::fs::fsync(&self.file)?)
     }
 
-    /// Writes everything of the file system on which this is to its device.
+    /// Writes all data of the file system with this file to its device.
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.file)?)
     }
 
-    /// The way to what only its place is open of, by calls that take no descriptor of that kind.
+    /// A path to a file opened with O_PATH, for calls that do not accept its descriptor.
     fn by_path(&self) -> Option<String> {
         self.is_path.then(|| format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
-/// The way from a directory to one below it, which is open. Copies go from a directory to the next one in the
-/// tree, which takes a step or two, while a lookup from the top takes as many as the tree is deep.
+/// The open directories from the top to a directory below it. A copy proceeds from a directory to the next
+/// one of the tree, which takes one or two steps; a lookup from the top takes a step for each level.
 #[derive(Debug)]
 pub struct Way {
     top: Entry,
@@ -353,7 +353,7 @@ impl Way {
         })
     }
 
-    /// Leads it to a directory below the top, over directories alone, and returns that with its path.
+    /// Changes it to a directory below the top, and returns that with its path. Follows no links.
     pub fn lead(&mut self, places: &Mutex<Places>, to: Place) -> io::Result<(&Entry, &mut Trail)> {
         let (common, mut ahead) = places.lock().route(to, &self.steps);
         if !self.go_up_to(common)? {
@@ -412,12 +412,12 @@ fn is_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// The error of a copy that found another file than the one it had made or looked at.
+/// The error of a copy that found another file than the one that it had made or examined.
 pub fn replaced() -> io::Error {
     io::Error::other("it was replaced while it was being copied")
 }
 
-/// The ranges of a file that have data. Where the file system does not know, all of it.
+/// The ranges of a file that have data; the whole file if the file system does not report them.
 pub fn data_ranges(file: &File, metadata: &Metadata) -> io::Result<Vec<Range<u64>>> {
     let size = metadata.len();
     let everything = || Vec::from_iter([Range { start: 0, end: size }]);

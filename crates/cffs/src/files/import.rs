@@ -1,8 +1,8 @@
 //! A tree from outside into a volume.
 //!
-//! The unit of work is a directory. Its entries are made in the order of their names, so that a
-//! later listing, and the data that is in the order of the listing, has that order, too. A user who can
-//! change the tree meanwhile cannot lead the copy out of it ([`host`]).
+//! The unit of work is a directory. Its entries are made in the order of their names, so listings and the
+//! data on the device have that order, too. Changes of the tree by other users cannot redirect the copy out
+//! of it ([`host`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -29,7 +29,7 @@ use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime};
 const COPY_BYTES: usize = 1 << 20;
 /// The unit in which stat(2) counts what a file occupies.
 const SECTOR_BYTES: u64 = 512;
-/// The number of files that are begun before the first half of them are waited for.
+/// The number of files that are begun before the copy waits for the first half of them.
 const BEGUN_MAX: usize = 256;
 /// Most files that report no size are empty.
 const EMPTY_BYTES: usize = 4096;
@@ -97,7 +97,7 @@ pub fn import_into(
     let job = Job::new(options, observer);
     let import = Import::new(root, &job);
     if let Some(task) = import.begin(source, target)? {
-        // What the background cannot write, the copy's own changes cannot either, and return.
+        // If the background cannot write changes, the copy's own changes fail, too, and report it.
         let run = || {
             job.run(task, |task, queue| import.directory(task, queue));
             import.finish(0);
@@ -113,7 +113,7 @@ pub fn import_into(
 ///
 /// # Errors
 ///
-/// Those of [`import()`]; also every failure that concerns this file alone.
+/// Those of [`import()`]; also every failure of this file.
 pub fn import_file(
     source: &Path,
     dir: &Node,
@@ -140,7 +140,7 @@ struct Begun {
 struct Import<'a> {
     root: &'a Node,
     job: &'a Job<'a>,
-    /// The inode of each file outside that has more than one name, by device and number.
+    /// The inode of each source file with several names, by device and number.
     first_names: Mutex<HashMap<Identity, Node>>,
     /// The files that all threads have begun, each with its directory, or for a directory with itself.
     begun: Mutex<VecDeque<(Begun, Arc<Target>)>>,
@@ -157,7 +157,7 @@ struct Task {
 /// A directory in the volume, which may still be made.
 struct Target {
     node: Node,
-    /// Whether it could not be made. Then nothing in it can be made, which is one failure.
+    /// Whether it could not be made. Then its entries cannot be made either: one failure for all.
     has_failed: AtomicBool,
     above: Option<Arc<Target>>,
 }
@@ -316,7 +316,7 @@ impl<'a> Import<'a> {
 
     /// Waits for the files that were begun, the first ones first, until `left` are left, and counts them.
     fn finish(&self, left: usize) {
-        // Held, so that a directory is waited for before what is in it.
+        // Held, so that a directory is complete before its entries.
         let mut all = self.begun.lock();
         while all.len() > left {
             let Some((Begun { making, path, count, bytes }, target)) = all.pop_front() else {
@@ -409,14 +409,14 @@ impl<'a> Import<'a> {
         Some(contents)
     }
 
-    /// The extended attributes of a file outside that its copy gets.
+    /// The extended attributes of a source file that its copy gets.
     fn xattrs(&self, found: &Entry) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut xattrs = found.xattrs()?;
         xattrs.retain(|(name, _)| self.root.copies_xattr(name, self.job.options.owner));
         Ok(xattrs)
     }
 
-    /// Makes the file; if another name of it was copied already, links to that and returns `None`.
+    /// Makes the file. If another name of it was copied already, links to that and returns `None`.
     fn make_or_link(
         &self,
         path: &Path,
@@ -448,7 +448,7 @@ impl<'a> Import<'a> {
     }
 
     /// The new file for a file outside. Without its owner, it belongs to its directory's owner, and loses its
-    /// set-id bits. In a mounted volume, other users do not reach it before its attributes are set.
+    /// set-id bits. In a mounted volume, other users cannot open it before its attributes are set.
     fn new_file<'n>(
         &self,
         kind: NewKind<'n>,
@@ -529,10 +529,10 @@ fn device(metadata: &Metadata) -> u64 {
     u64::from(rustix::fs::major(device)) << 32 | u64::from(rustix::fs::minor(device))
 }
 
-/// Copies what is not a hole and returns how much that was, and the size.
+/// Copies the ranges with data, and returns their length and the size.
 ///
-/// Files that the kernel makes up (/proc, /sys) report a size of 0 or of a page whatever they contain, so an
-/// empty file is read to its end, and one that ends early may do so if it still reports the same size.
+/// Files that the kernel generates (/proc, /sys) report a size of 0 or of a page, whatever they contain. So
+/// an empty file is read to its end, and a file may end before its size if it still reports the same size.
 fn contents(
     job: &Job<'_>,
     found: &Entry,
@@ -562,7 +562,7 @@ fn contents(
     Ok((copied, metadata.len()))
 }
 
-/// Copies a range of a file, or up to its end, and returns how much that was.
+/// Copies a range of a file, or up to its end, and returns the length.
 fn copy_range(
     job: &Job<'_>,
     source: &File,

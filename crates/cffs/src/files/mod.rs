@@ -1,9 +1,9 @@
 //! Files by path: the convenient side of the library.
 //!
-//! Offers [`Files`], a view of a [`Volume`] by path with the calls that `std::fs` has, [`File`] and
-//! [`Node`], handles that keep an inode and let go of it when they are dropped, [`Walk`], and
-//! [`import()`] and [`export()`] of whole trees by several threads. Stands on the facade alone. No
-//! system call is made per operation: everything happens within the process.
+//! Offers [`Files`], a view of a [`Volume`] by path with the calls that `std::fs` has, [`File`] and [`Node`],
+//! handles that hold a reference to an inode until they are dropped, [`Walk`], and [`import()`] and
+//! [`export()`] of whole trees by several threads. Stands only on the facade `vfs`. Operations make no system
+//! calls: everything happens within the process.
 //!
 //! ```no_run
 //! # fn main() -> cffs::error::Result<()> {
@@ -95,7 +95,7 @@ pub struct DirItem {
 #[derive(Clone)]
 pub struct Files {
     home: Home,
-    /// The image that was opened for this, which others get back when it is closed.
+    /// The image that was opened for this; other programs can open it again when this is closed.
     image: Option<Arc<FileDevice>>,
 }
 
@@ -114,9 +114,9 @@ impl Files {
         Files { home: Home::Volume(volume), image: None }
     }
 
-    /// Attaches this program to a directory of a mounted volume, which is then the root: no path and no
-    /// link leads out of it. The program has its own rights, as through the kernel: new files belong to
-    /// its user, and lose the permissions of its umask. Reading does not change access times.
+    /// Attaches this program to a directory of a mounted volume, which is then the root: paths and links
+    /// cannot leave it. The program has its own rights, as through the kernel: new files belong to its user,
+    /// and lose the permissions of its umask. Reading does not change access times.
     ///
     /// With [`Access::ReadOnly`](device::Access), each change fails with [`Error::ReadOnly`]. Calls that
     /// need the image, such as a clone, fail with [`Error::Mounted`]. After the end of the session, as at
@@ -206,13 +206,13 @@ impl Files {
     }
 
     /// Makes everything durable and closes the volume; later calls fail. An image that was opened for this
-    /// can be opened by others from then on, also while there are handles of its files. Attached, it ends the
+    /// can then be opened by other programs, even while handles of its files exist. Attached, it ends the
     /// session and makes nothing durable, like close(2).
     ///
     /// # Errors
     ///
-    /// Whatever keeps something from the device, above all [`Error::Io`]. Then changes since the last sync
-    /// may be lost; the next opening recovers the volume.
+    /// Any error of writing, above all [`Error::Io`]. Then changes since the last sync may be lost; the next
+    /// opening recovers the volume.
     pub fn close(&self) -> Result<()> {
         let closed = match &self.home {
             Home::Volume(volume) => volume.close(),
@@ -253,7 +253,7 @@ impl Files {
         Ok(Node::adopt(volume, &volume.find(ino)?))
     }
 
-    /// The attributes of what a path leads to.
+    /// The attributes of the file at a path; a symbolic link at its end is followed.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ impl Files {
         self.node(path)?.attr()
     }
 
-    /// The attributes of what a path names, also if that is a symbolic link.
+    /// The attributes of the file at a path; a symbolic link at its end is not followed.
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ impl Files {
         self.node_itself(path)?.attr()
     }
 
-    /// Opens a file to read and write.
+    /// Opens a file for reading and writing.
     ///
     /// # Errors
     ///
@@ -293,11 +293,11 @@ impl Files {
         File::of(self.node(path)?)
     }
 
-    /// Makes an empty file, or empties the one that is there, and opens it.
+    /// Makes an empty file, or empties the existing one, and opens it.
     ///
     /// # Errors
     ///
-    /// [`Error::IsDirectory`]; [`Error::Invalid`] if something else than a regular file has the name.
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] if something other than a regular file has the name.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
         let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
         let new = dir.new_file(NewKind::Regular, 0o644)?;
@@ -345,11 +345,11 @@ impl Files {
         }
     }
 
-    /// Makes a file with these contents, or gives them to the one that is there.
+    /// Makes a file with these contents, or replaces those of the existing one.
     ///
     /// # Errors
     ///
-    /// Those of [`Files::create`]. After [`Error::NoSpace`] the file has a part of the contents.
+    /// Those of [`Files::create`]. After [`Error::NoSpace`] the file has only a part of the contents.
     ///
     /// ```
     /// # use cffs::files::Files;
@@ -388,7 +388,7 @@ impl Files {
         self.make(path.as_ref(), NewKind::Directory, 0o755).map(drop)
     }
 
-    /// Makes a directory and those above it, as far as they are missing.
+    /// Makes a directory, and missing directories above it.
     ///
     /// # Errors
     ///
@@ -424,7 +424,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it is no symbolic link.
+    /// [`Error::Invalid`] if it is not a symbolic link.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.node_itself(path)?.read_link()
     }
@@ -484,13 +484,13 @@ impl Files {
         clone_tree(&Caller::ROOT, &|_, _, _| true, &node, &dir, &name, watch)
     }
 
-    /// Renames, and replaces what had the new name.
+    /// Renames a file, and replaces the one with the new name.
     ///
     /// # Errors
     ///
-    /// [`Error::NotEmpty`] if a directory that has entries has the new name; [`Error::IsDirectory`] and
-    /// [`Error::NotDirectory`] if just one of the two is one; [`Error::Invalid`] if a directory would come
-    /// below itself.
+    /// [`Error::NotEmpty`] if a directory with entries has the new name; [`Error::IsDirectory`] and
+    /// [`Error::NotDirectory`] if only one of the two is a directory; [`Error::Invalid`] if a directory would
+    /// be moved below itself.
     ///
     /// ```
     /// # use cffs::files::Files;
@@ -555,8 +555,8 @@ impl Files {
         self.node(path)?.entries()
     }
 
-    /// Everything at and below a path, each directory before what is in it. Symbolic links are
-    /// reported, not followed.
+    /// Everything at and below a path, each directory before its entries. Symbolic links are reported, not
+    /// followed.
     ///
     /// # Errors
     ///
@@ -581,7 +581,7 @@ impl Files {
         Walk::new(&self.root(), path.as_ref())
     }
 
-    /// Changes attributes of what a path leads to.
+    /// Changes attributes of the file at a path; a symbolic link at its end is followed.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A handle of an inode, and the calls that need nothing but it.
+//! A handle of an inode, and the calls on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ mod making;
 
 pub use making::{Clears, Making, Put};
 
-/// An inode in use. It exists until this is dropped, even if its last name goes meanwhile.
+/// An inode in use. It exists until this is dropped, even if its last name is removed meanwhile.
 pub struct Node {
     place: Place,
     ino: InodeNo,
@@ -28,8 +28,8 @@ pub struct Node {
 
 /// The side that carries out the calls of a [`Node`].
 enum Place {
-    /// A volume that this program has open, and how many references the handle holds: 1, or 0 for the root,
-    /// which is always there.
+    /// A volume that this program has open, and the number of references that the handle holds: 1, or 0 for
+    /// the root, which always exists.
     Volume(Arc<Volume>, u64),
     /// The server of a mounted volume.
     Server(Arc<Remote>),
@@ -43,8 +43,8 @@ impl Node {
     }
 
     /// Attaches this program to a directory of a mounted volume, whose server then carries out the calls of
-    /// this handle, and of those that it leads to. The program has its own rights, as through the kernel:
-    /// new files belong to its user, and lose the permissions of its umask.
+    /// this handle, and of handles that are opened through it. The program has its own rights, as through the
+    /// kernel: new files belong to its user, and lose the permissions of its umask.
     ///
     /// See [`Files::attach`](super::Files::attach).
     ///
@@ -161,7 +161,7 @@ impl Node {
         Ok(NewFile { kind, permissions, uid, gid, times: None })
     }
 
-    /// Makes a file in this directory, and first removes another of the name, unless that is a directory.
+    /// Makes a file in this directory; first removes an existing file of the name.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Node {
         resolve::node(self, path.as_ref(), true)
     }
 
-    /// Makes a directory at a path, and those above it, as far as they are missing.
+    /// Makes a directory at a path, and missing directories above it.
     ///
     /// # Errors
     ///
@@ -252,7 +252,7 @@ impl Node {
         }
     }
 
-    /// Gives a file of this directory a new name in a directory, and replaces what had the new name.
+    /// Renames a file of this directory into a directory, and replaces the file with the new name.
     ///
     /// # Errors
     ///
@@ -308,7 +308,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] for a name that no attribute has; [`Error::NoSpace`] if it does not fit.
+    /// [`Error::NotSupported`] for an invalid name; [`Error::NoSpace`] if it does not fit.
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
         match &self.place {
             Place::Volume(volume, _) => {
@@ -418,7 +418,7 @@ impl Node {
         }
     }
 
-    /// Reads from `offset` on up to `len` bytes, and gives them to `take` piece by piece in their order.
+    /// Reads up to `len` bytes from `offset` on, and passes them to `take` piece by piece, in order.
     pub(super) fn read_pieces_at(
         &self,
         offset: u64,
@@ -466,7 +466,7 @@ impl Node {
         }
     }
 
-    /// Begins to walk below this directory, if it is at the server of a mounted volume.
+    /// Begins a walk below this directory, if it is at the server of a mounted volume.
     pub(super) fn descend(&self) -> Option<Result<Tree>> {
         match &self.place {
             Place::Volume(..) => None,
@@ -516,11 +516,11 @@ impl Node {
         }
     }
 
-    /// Whether a copy of a file gets an extended attribute of it. No copy has those of the file system. One
-    /// without the `owner` gets no capabilities, which give rights to callers that run it, as set-id bits do.
-    /// The server of a mounted volume sets none of `security.` but the capabilities, as others label the
-    /// files of one machine, and none of `trusted.`; the latter fail for a caller that wants the owner, and
-    /// hence all.
+    /// Whether a copy of a file gets an extended attribute of it. No copy has the attributes of the file
+    /// system itself. A copy without the `owner` gets no capabilities, which give rights to callers that run
+    /// it, as set-id bits do. The server of a mounted volume sets capabilities, but no other attributes of
+    /// `security.`, which label the files of one machine, and none of `trusted.`; the latter fail for a
+    /// caller that copies the owner, and so all attributes.
     pub fn copies_xattr(&self, name: &[u8], owner: bool) -> bool {
         match name {
             name if is_own(name) => false,

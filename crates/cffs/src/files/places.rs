@@ -1,4 +1,4 @@
-//! The directories of a tree outside, each by the directory that contains it and its name.
+//! The directories of a source tree, each by its parent and its name.
 //!
 //! Their whole paths would take memory quadratic in the depth of the tree.
 
@@ -40,8 +40,8 @@ impl Places {
         Place(self.0.len() - 1)
     }
 
-    /// How to get to a place by a way that leads over `steps`: the number of these to keep, and the names and
-    /// places that come after them.
+    /// The difference from the path `steps` to a place: the number of steps to keep, and the names and places
+    /// that follow them.
     pub fn route(&self, to: Place, steps: &[Place]) -> (usize, Vec<(OsString, Place)>) {
         let (mut at, mut ahead) = (to, Vec::new());
         while at != Place::TOP {

@@ -4,16 +4,16 @@ use super::Node;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 
-/// How many symbolic links a path may lead through, as Linux has it.
+/// The most symbolic links in a path, as on Linux.
 const LINKS_FOLLOWED_MAX: u32 = 40;
 
-/// The inode at a path, from a directory on, out of which no path leads. A symbolic link at the end is
+/// The inode at a path below a directory, which the path cannot leave. A symbolic link at the end is
 /// followed if `follow_last`; those before it always.
 pub fn node(root: &Node, path: &[u8], follow_last: bool) -> Result<Node> {
     if let Some(found) = root.walk_remote(path, follow_last) {
         return found;
     }
-    // A slash at the end asks for a directory, so it follows, too.
+    // A slash at the end requires a directory, so the link is followed, too.
     let wants_directory = path.ends_with(b"/");
     let mut pending = names(path);
     pending.reverse();
@@ -61,7 +61,7 @@ pub fn parent(root: &Node, path: &[u8]) -> Result<(Node, Vec<u8>)> {
     match name {
         b"" => Err(Error::Exists),
         b"." | b".." => Err(Error::Invalid("the path does not end in a name")),
-        // The dot shows a server that a link at the end of the directory's path is not the last name.
+        // The dot tells a server that a link before it is not the last name of the path.
         _ if !dir.is_empty() => Ok((node(root, &[dir, b"./"].concat(), true)?, name.to_vec())),
         _ => Ok((node(root, dir, true)?, name.to_vec())),
     }

@@ -1,8 +1,7 @@
-//! A dry run of an import: a walk over the tree outside that reads names and attributes, but no
-//! contents.
+//! A dry run of an import: a walk over the source tree that reads names and attributes, but no contents.
 //!
-//! The space that the tree will take is reckoned as the format lays it out (FORMAT: sectors): entries
-//! with their inodes packed into sectors in the order of their names, contents rounded up to fragments.
+//! The space that the tree will take is computed from the format (FORMAT: sectors): entries with their inodes
+//! packed into sectors in the order of their names, contents rounded up to fragments.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -47,7 +46,7 @@ pub struct Survey {
     pub summary: Summary,
     /// Files that are there already and would give way.
     pub replaced: u64,
-    /// The space that the tree would take, in bytes: reckoned, a few percent more or less.
+    /// The space that the tree would take, in bytes, to within a few percent.
     pub needed_bytes: u64,
     /// The space that files can still have, in bytes.
     pub available_bytes: u64,
@@ -64,9 +63,8 @@ impl Survey {
 ///
 /// # Errors
 ///
-/// Files that could not be copied are reported to the observer with the reason; an error is returned
-/// where there would be no copy at all: the `source` cannot be read, or there is no place for the
-/// `target`.
+/// Files that could not be copied are reported to the observer with the reason; an error is returned if
+/// nothing could be copied: the `source` cannot be read, or the `target` cannot exist.
 pub fn survey(
     files: &Files,
     source: &Path,
@@ -113,7 +111,7 @@ struct Walk<'a> {
     sector_bytes: u64,
     inline_bytes_max: u64,
     survey: Survey,
-    /// Files with several names that were met, by device and number.
+    /// Files with several names that were found so far, by device and number.
     seen: HashSet<Identity>,
     external: Packing,
     waiting: Vec<Task>,
@@ -220,7 +218,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Counts a file that is not a directory, and would replace the one that is `there`.
+    /// Counts a file that is not a directory, and would replace the existing one `there`.
     fn file(
         &mut self,
         path: &Path,
@@ -263,7 +261,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reckons the contents of a file and returns how much of them is no hole. What fits goes into
+    /// Adds the space of a file's contents, and returns their length without holes. Contents that fit go into
     /// the entry.
     fn contents(&mut self, found: &Entry, metadata: &Metadata, entry: &mut u64) -> io::Result<u64> {
         let size = metadata.len();

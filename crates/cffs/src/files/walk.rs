@@ -14,7 +14,7 @@ pub struct WalkEntry {
     pub path: Vec<u8>,
     /// The inode.
     pub attr: Attr,
-    /// How many names below the beginning: 0 for the beginning itself.
+    /// The depth below the top of the walk: 0 for the top itself.
     pub depth: usize,
 }
 

@@ -7,8 +7,8 @@ use super::Checksum;
 /// Where the checksum is.
 pub(super) const CHECKSUM_AT: usize = 4;
 
-/// The header of a block of one kind and what follows it, if magic and checksum are right; otherwise what
-/// is wrong. `not_one` says that it is no block of the kind.
+/// The header of a block of one kind and the bytes after it, if magic and checksum are right; otherwise the
+/// fault. `not_one` is the fault of a block that is not of this kind.
 pub(super) fn header<'a, H: FromBytes + Immutable + KnownLayout + Unaligned>(
     bytes: &'a [u8],
     magic: u32,

@@ -2,7 +2,7 @@
 
 use siphasher::sip::SipHasher13;
 
-/// Computes the CRC-32C of metadata, seeded so that those of no two volumes agree.
+/// Computes the CRC-32C of metadata, with a seed that differs between volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum {
     seed: u32,

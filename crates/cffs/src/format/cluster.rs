@@ -13,7 +13,7 @@ use super::Checksum;
 
 /// The bytes of the header.
 pub const CLUSTER_HEADER_BYTES: usize = 32;
-/// The most bytes that a cluster expands to. A reader refuses more before it expands anything.
+/// The most bytes to which a cluster expands. A reader refuses more before it expands anything.
 pub const CLUSTER_BYTES_MAX: usize = 256 << 10;
 /// The most references to a cluster. Copies beyond it get contents of their own.
 pub const REFERENCES_MAX: u8 = u8::MAX;
@@ -53,7 +53,7 @@ impl Compressor {
         Ok(Compressor(zstd::bulk::Compressor::new(level)?))
     }
 
-    /// The bytes of the cluster that has these contents; `None` if they are more than `stored_bytes_max`.
+    /// The bytes of the cluster with these contents; `None` if they exceed `stored_bytes_max`.
     pub fn encode(
         &mut self,
         raw: &[u8],

@@ -51,12 +51,12 @@ pub struct Extent {
     pub len: u32,
     /// Allocated but never written: reads as zeros.
     pub unwritten: bool,
-    /// The cluster that begins at `start` and holds the contents; `None` if they are there as they are.
+    /// The cluster that begins at `start` and holds the contents; `None` if they are stored uncompressed.
     pub cluster: Option<ClusterPart>,
 }
 
 impl Extent {
-    /// An extent of contents that were written, and are on the volume as they are.
+    /// An extent of written, uncompressed contents.
     pub fn new(logical: u64, run: FragRun) -> Extent {
         Extent { logical, start: run.start, len: run.len, unwritten: false, cluster: None }
     }
@@ -206,13 +206,13 @@ struct DiskHeader {
 
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 
-/// How many extents or children a block of `block_bytes` holds.
+/// The number of extents or children that fit in a block of `block_bytes`.
 pub fn node_capacity(block_bytes: u32) -> usize {
     (block_bytes as usize - HEADER_BYTES) / EXTENT_BYTES
 }
 
 impl Node {
-    /// The bytes of the node as it is in `block`, `depth` levels above the leaves.
+    /// The bytes of the node for `block`, `depth` levels above the leaves.
     pub fn encode(
         &self,
         owner: InodeNo,
@@ -256,8 +256,8 @@ impl Node {
         bytes
     }
 
-    /// Decodes the node that was read from `block`, which the tree says belongs to `owner` and
-    /// stands `depth` levels above the leaves. Entries are in order and not empty.
+    /// Decodes the node that was read from `block`, which by the tree belongs to `owner` and is `depth`
+    /// levels above the leaves. Entries are in order and not empty.
     pub fn decode(
         bytes: &[u8],
         owner: InodeNo,

@@ -16,7 +16,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"CFix");
 const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 8;
 const OVERFLOWED: u16 = 1;
-/// How far from where it should be an entry is first looked for: what a line of memory holds.
+/// The distance from its expected position within which an entry is first searched for: a cache line.
 const NEAR_ENTRIES: usize = 8;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -85,7 +85,7 @@ pub fn init(bytes: &mut [u8], owner: InodeNo, generation: u32, bucket: u32) {
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
 }
 
-/// Checks that `bytes`, as they came from the device, are that bucket.
+/// Checks that `bytes`, read from the device, are that bucket.
 pub fn verify(
     bytes: &[u8],
     owner: InodeNo,
@@ -121,7 +121,7 @@ pub fn count(bytes: &[u8]) -> usize {
     usize::from(u16::from_le_bytes([bytes[24], bytes[25]]))
 }
 
-/// Whether names belong here that found no room: then only a scan of the directory finds them.
+/// Whether names that belong here found no room: then only a scan of the directory finds them.
 pub fn overflowed(bytes: &[u8]) -> bool {
     u16::from_le_bytes([bytes[26], bytes[27]]) & OVERFLOWED != 0
 }
@@ -147,8 +147,8 @@ fn list(bytes: &[u8]) -> &[DiskEntry] {
 
 /// The position of the first entry whose hash is this one or a later one.
 ///
-/// Hashes scatter evenly, so it is near the share of the list that the hash is of all hashes. The
-/// search widens from there, and so touches few lines of memory.
+/// Hashes are distributed evenly, so the hash predicts the position. The search widens from there, and so
+/// touches few cache lines.
 fn first_not_below(bytes: &[u8], hash: u32) -> usize {
     let list = list(bytes);
     let guess = ((u64::from(hash) * list.len() as u64) >> 32) as usize;

@@ -1,9 +1,9 @@
 //! The inode (FORMAT: inode).
 //!
-//! An inode is in an entry of a sector, as [`Record`]: the fixed part below, then the data area
-//! (contents of a tiny file, target of a symbolic link, or extents), then extended attributes if
-//! they fit, then linktags. The data area is never smaller than [`DATA_AREA_BYTES_MIN`], so that a
-//! file whose contents leave the inode always has room there for its extents.
+//! An inode is in an entry of a sector, as [`Record`]: the fixed part below, then the data area (contents of
+//! a tiny file, target of a symbolic link, or extents), then extended attributes if they fit, then linktags.
+//! The data area is never smaller than [`DATA_AREA_BYTES_MIN`], so that a file always has room for its
+//! extents when its contents move out of the inode.
 
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,7 +35,7 @@ bitflags::bitflags! {
         const INDEXED = 1 << 2;
         /// Nothing of the file may change.
         const IMMUTABLE = 1 << 3;
-        /// The contents may grow at their end alone, a directory gain names alone.
+        /// The contents can only grow at their end, and a directory can only gain names.
         const APPEND_ONLY = 1 << 4;
         /// New contents are compressed, whatever the volume's setting is. New files and directories get the
         /// flag from their directory.
@@ -51,11 +51,11 @@ bitflags::bitflags! {
     }
 }
 
-/// How many marks a volume can be given: the field of a count has three bytes.
+/// The most marks in the life of a volume: the field of a count has three bytes.
 pub const MARKS_MAX: u32 = (1 << 24) - 1;
 
-/// Counts of marks: the number of marks that the volume had been given when something happened. What has at
-/// least the count of a mark happened after that mark.
+/// Counts of marks: the number of marks that the volume had been given at the time of a change. A change with
+/// at least the count of a mark happened after that mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// The last change of the inode or of the contents; of a directory, also of its names.
@@ -320,13 +320,13 @@ fn time(seconds: I64, nanoseconds: U32) -> Timestamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LinkTagKind {
-    /// The inode moved here from `place`; if both are found, this one counts.
+    /// The inode moved here from `place`; if both records exist, this one counts.
     MovedFrom = 1,
-    /// A name went from `place`, where its entry has the slot `count`; [`LinkTag::NO_SLOT`] if
-    /// another file took the name.
+    /// A name was removed from `place`, where its entry has the slot `count`; [`LinkTag::NO_SLOT`] if another
+    /// file took the name.
     Unlinked = 2,
-    /// The name was that of another file in `place`; if both are found, this one counts. Of an inode
-    /// in the external table, the entry has the slot `count` and must be a name of this inode.
+    /// The name was that of another file in `place`; if both entries exist, this one counts. Of an inode in
+    /// the external table, the entry has the slot `count` and must be a name of this inode.
     Replaced = 3,
 }
 
@@ -344,7 +344,7 @@ pub struct LinkTag {
     pub kind: LinkTagKind,
     /// The other sector of the operation.
     pub place: Container,
-    /// The link count that belongs to it, or the slot of the entry.
+    /// The link count, or the slot of the entry.
     pub count: u32,
 }
 
@@ -406,7 +406,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The bytes that a record takes whose parts have these lengths.
+    /// The length of a record whose parts have these lengths.
     pub fn encoded_len(data: usize, xattrs: usize, tags: usize) -> usize {
         DISK_INODE_BYTES + data.max(DATA_AREA_BYTES_MIN) + xattrs + tags * LINK_TAG_BYTES
     }

@@ -1,11 +1,10 @@
-//! The intent log (FORMAT: intent log): what was in motion since the last clean point.
+//! The intent log (FORMAT: intent log): what may have changed since the last clean point.
 //!
-//! Offers [`Record`] and the codec of a sector of the log. A record says where something has
-//! changed since the clean point, or what was there at that time; it is on the device before the
-//! change that it lists. So after a crash only what the log lists need be looked at, and
-//! nothing else is.
+//! Offers [`Record`] and the codec of a sector of the log. A record names a place that has changed since the
+//! clean point, or its contents at that time; it is on the device before the change. After a crash, recovery
+//! therefore examines only listed places.
 //!
-//! A record covers too much rather than too little: one whose change was never written is harmless.
+//! A record whose change was never written is harmless.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -82,8 +81,8 @@ pub enum Record {
     Cluster {
         /// Its run.
         run: FragRun,
-        /// The references to it at the clean point. 0 if no cluster began there, or the one that did is
-        /// gone: then all references to it are of inodes whose containers the log lists.
+        /// The references to it at the clean point. 0 if no cluster began there, or the former one was freed:
+        /// then all references to it are of inodes whose containers the log lists.
         references: u8,
     },
     /// A file refers to a cluster more or less often than at the clean point.
@@ -299,8 +298,8 @@ pub struct Position {
     pub generation: u64,
     /// The sectors of the generation before it.
     pub sequence: u32,
-    /// The checksum of the one before it; 0 for the first. The last sector of a log is written again
-    /// and again, and the next belongs to its last version only.
+    /// The checksum of the one before it; 0 for the first. The last sector of a log is rewritten repeatedly,
+    /// and the next one follows only its last version.
     pub previous: u32,
 }
 
@@ -362,8 +361,8 @@ pub fn position_of(sector: &[u8], checksum: Checksum) -> Option<Position> {
     })
 }
 
-/// Whether only a part of a sector that was written for a position of the log has arrived. A device that
-/// writes sectors atomically leaves none.
+/// Whether a sector at a position of the log was written only in part. A device that writes sectors
+/// atomically never does this.
 pub fn is_torn(sector: &[u8], position: Position, checksum: Checksum) -> bool {
     DiskHeader::ref_from_prefix(sector).is_ok_and(|(header, _)| {
         header.magic.get() == MAGIC

@@ -1,4 +1,5 @@
-//! The journal (FORMAT: the journal): whole epochs, each in one record, on the way to their places.
+//! The journal (FORMAT: the journal): whole epochs, each in one record, until they are written to their
+//! places.
 //!
 //! Offers [`Header`], which says where the journal begins, and [`Record`], which has the addresses and
 //! checksums of the blocks whose images follow it. Both fill a block.
@@ -36,8 +37,8 @@ const CHECKSUM_AT: usize = 4;
 pub struct Header {
     /// Counts headers; the valid one with the higher number counts.
     pub sequence: u64,
-    /// A number that cannot be guessed without the volume's seed of hashes: so that no file's
-    /// contents, which may be in the journal, pass for a record. Copies of the volume get others.
+    /// A number that cannot be guessed without the volume's seed of hashes, so that contents of files in the
+    /// journal cannot be taken for records. Copies of the volume get other numbers.
     pub era: u64,
     /// The era of the header before.
     pub previous: u64,
@@ -72,8 +73,8 @@ impl Header {
         Header { sequence, era, previous: self.era, ..*self }
     }
 
-    /// The UUID in the header of a journal on a device of its own, whichever volume it belongs to and whether
-    /// or not the header is whole.
+    /// The UUID in the header of a journal on a device of its own, for any volume, even if the header is
+    /// damaged.
     pub fn journal_uuid(block: &[u8]) -> Option<[u8; 16]> {
         let disk = DiskHeader::ref_from_bytes(block.get(..HEADER_BYTES)?).ok()?;
         (disk.magic.get() == HEADER_MAGIC && disk.uuid != [0; 16]).then_some(disk.uuid)
@@ -133,7 +134,7 @@ pub struct Entry {
     pub checksum: u32,
 }
 
-/// The first block of a record: what stands in the blocks after it.
+/// The first block of a record: the contents of the blocks after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Where it stands.

@@ -1,10 +1,10 @@
-//! Where things are on the volume: the arithmetic of FORMAT's chapter on layout.
+//! The places of structures on the volume: the arithmetic of FORMAT's chapter on layout.
 //!
 //! Each cylinder group begins with a block for a superblock, one for the system area, its header and its free
-//! bitmap, and on a volume with clusters the counts of references to them; then come the fragments that it
-//! gives out. In most groups the first two are reserved but unused. Group 0 has the intent log in addition;
-//! the journal, if any, is in one of the groups. The last two blocks of the volume are one more copy of the
-//! superblock and the system area.
+//! bitmap, and on a volume with clusters the counts of references to them; then come the fragments for files.
+//! In most groups the first two are reserved but unused. Group 0 has the intent log in addition; the journal,
+//! if any, is in one of the groups. The last two blocks of the volume are one more copy of the superblock and
+//! the system area.
 
 use std::ops::Range;
 
@@ -319,13 +319,13 @@ impl Layout {
         self.cg_of(first) == self.cg_of(last) && !self.is_reserved(first) && !self.is_reserved(last)
     }
 
-    /// The fragments that a volume of this geometry can give out when it is empty.
+    /// The fragments for files of an empty volume of this geometry.
     pub fn allocatable_fragments(&self) -> u64 {
         let cgs = self.cgs();
         let head: u64 = if cgs <= 2 {
             (0..cgs).map(|cg| u64::from(self.cg_reserved_blocks(CgIndex(cg)))).sum()
         } else {
-            // All groups but the first and the last are alike, but for the one with the journal.
+            // All groups are alike, except the first, the last, and the one with the journal.
             let between = 1..cgs - 1;
             let journal =
                 if between.contains(&self.journal_cg.0) { self.journal_blocks } else { 0 };
@@ -346,8 +346,8 @@ impl Layout {
         BlockNo(1)
     }
 
-    /// The sector of the system area in which a system inode is. The three share one sector where
-    /// they fit and have one each where they do not.
+    /// The sector of the system area in which a system inode is. The three share one sector if they fit;
+    /// otherwise each has its own.
     pub fn system_container(&self, ino: InodeNo) -> Container {
         let index = (ino.0 - InodeNo::ROOT.0) as u32;
         let sector = if self.sector_bytes >= 1024 { 0 } else { index };

@@ -8,8 +8,8 @@ use super::Layout;
 /// The layout of an open volume. Every clone of it shows when the volume grows; a call on it sees
 /// one size from its beginning to its end.
 ///
-/// The sizes that the volume had are a list that only becomes longer, so that a reader needs no lock: a
-/// volume that never grows costs it one look.
+/// The sizes of the volume so far are a list that only grows, so a reader needs no lock: if the volume never
+/// grew, it reads one entry.
 #[derive(Clone, Debug)]
 pub struct LiveLayout(Arc<Version>);
 

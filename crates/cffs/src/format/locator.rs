@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<DiskEntry>() == ENTRY_BYTES);
 pub struct Entry {
     /// Where the inode is; `None` if the number is free.
     pub container: Option<Container>,
-    /// The generation of the inode, or, if the number is free, of the last that had it.
+    /// The generation of the inode, or, if the number is free, of the last inode that had it.
     pub generation: u32,
 }
 
@@ -71,7 +71,7 @@ pub fn init(bytes: &mut [u8], index: u64) {
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
 }
 
-/// Checks that `bytes`, as they came from the device, are block `index` of the table.
+/// Checks that `bytes`, read from the device, are block `index` of the table.
 pub fn verify(bytes: &[u8], index: u64, checksum: Checksum) -> Result<(), Corruption> {
     let bad = |what| Corruption::LocatorBlock { index, what };
     let (header, _): (&DiskHeader, _) =
@@ -82,7 +82,7 @@ pub fn verify(bytes: &[u8], index: u64, checksum: Checksum) -> Result<(), Corrup
     Ok(())
 }
 
-/// Whether `bytes` are block `index` of the table by their header, perhaps of two versions of it.
+/// Whether by their header `bytes` are block `index` of the table, perhaps a mixture of two versions.
 pub fn is_block(bytes: &[u8], index: u64) -> bool {
     DiskHeader::ref_from_prefix(bytes)
         .is_ok_and(|(header, _)| header.magic.get() == MAGIC && header.index.get() == index)

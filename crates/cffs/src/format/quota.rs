@@ -8,7 +8,7 @@ use crate::units::InodeNo;
 /// The attribute's name.
 pub const QUOTAS_NAME: &[u8] = b"trusted.cffs.quotas";
 
-/// The most quotas of a volume: what an attribute has room for.
+/// The most quotas of a volume: as many as fit in an attribute.
 pub const QUOTAS_MAX: usize = 1024;
 
 /// The bytes of a quota in the list.

@@ -1,10 +1,10 @@
 //! Sectors of containers: directories and the external inode table (FORMAT: sectors).
 //!
-//! A container is a file of sectors. Each stands by itself: a header that says whose sector it is,
-//! then entries, packed without gaps; free space is at the end. An entry is a name with the inode
-//! embedded, or with a reference to the external inode table; in that table, and in the system
-//! area, entries have no name. An entry has a slot, a number that is unique in its sector, stays
-//! with it, and rises with its position: sector and slot are the cookie of `readdir`.
+//! A container is a file of sectors. Each sector can be read by itself: a header names its owner; then come
+//! entries without gaps, and free space at the end. An entry is a name with the inode embedded, or with a
+//! reference to the external inode table; in that table, and in the system area, entries have no name. An
+//! entry has a slot, a number that is unique in its sector, stays with it, and rises with its position:
+//! sector and slot are the cookie of `readdir`.
 //!
 //! An image in memory may differ from the one on the device by changes that wait ([`defer_removal`]).
 
@@ -188,8 +188,7 @@ impl<'a> Sector<'a> {
         self.header().deferred.get() != 0
     }
 
-    /// Whether changes wait that take something away: an entry that leaves, or an inode that becomes a
-    /// reference.
+    /// Whether deferred changes remove something: an entry, or an inode that becomes a reference.
     pub fn has_leaving(&self) -> bool {
         self.has_deferred() && self.raw().any(|raw| raw.header.flags & !APPEARING != 0)
     }
@@ -317,7 +316,7 @@ impl<'a> Iterator for RawEntries<'a> {
     }
 }
 
-/// Checks the bytes of a sector as they came from the device: identity, checksum, and each entry.
+/// Checks the bytes of a sector that was read from the device: identity, checksum, and each entry.
 ///
 /// `generation` is that of the container file. After this, [`Sector`] may be used on the image.
 pub fn verify(
@@ -349,7 +348,7 @@ pub fn verify(
     verify_entries(image, container)
 }
 
-/// Whose sector an image says it is, and of which generation, if its magic and checksum are right.
+/// The owner of the sector by its image, and the generation, if its magic and checksum are right.
 pub fn identify(image: &[u8], checksum: Checksum) -> Option<(Container, u32)> {
     let (header, _) = DiskHeader::ref_from_prefix(image).ok()?;
     if header.magic.get() != MAGIC || !checksum.verify(image, CHECKSUM_AT) {
@@ -497,9 +496,9 @@ fn encode_body(body: &Body<'_>, out: &mut [u8]) {
     }
 }
 
-/// The first free slot from `from` on, and the byte at which its entry belongs. The slots of
-/// removed entries come first: a reader that is past them does not see the new entries, so a listing ends
-/// even if entries of the sector are removed and added meanwhile.
+/// The first free slot from `from` on, and the byte at which its entry belongs. The slots of removed entries
+/// come first: a reader that has passed them does not see the new entries, so a listing ends even if entries
+/// of the sector are removed and added meanwhile.
 fn free_slot(image: &[u8], from: u16) -> Option<(u16, usize)> {
     let sector = Sector::new(image);
     let mut next = from;
@@ -528,8 +527,8 @@ pub fn remove(image: &mut [u8], slot: u16) {
     }
 }
 
-/// Replaces the body of an entry at once, also one that was to become a reference; false, and
-/// nothing changed, if the new one does not fit.
+/// Replaces the body of an entry at once, even one that is to become a reference; returns false, and changes
+/// nothing, if the new one does not fit.
 pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     let Some((at, len)) = locate(image, slot) else {
         return false;
@@ -557,7 +556,7 @@ pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     true
 }
 
-/// Changes the type that an entry has, when it is given another file.
+/// Changes the type in an entry that gets another file.
 pub fn set_file_type(image: &mut [u8], slot: u16, file_type: FileType) {
     if let Some((at, _)) = locate(image, slot) {
         entry_mut(image, at).file_type = file_type as u8;

@@ -1,8 +1,8 @@
 //! The superblock (FORMAT: superblock).
 //!
-//! It fits in 512 bytes, hence in one sector of any device, and is written whole. It describes what
-//! mkfs decided, and the state in which the volume was left. Nothing in it changes with each
-//! operation: the inodes that do (above all the root directory's) are in the system area after it.
+//! It fits in 512 bytes, one sector of any device, and is written as a whole. It has the choices of mkfs, and
+//! the state in which the volume was left. Operations do not change it: the inodes that change often (above
+//! all the root directory's) are in the system area after it.
 
 use serde::{Deserialize, Serialize};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -72,13 +72,13 @@ pub enum Policy {
     Hint = 2,
     /// Conventional allocation: no file is placed by its neighbours, or read with them.
     None = 3,
-    /// The same, as on a volume that has been in use for years (USENIX'97 4.1), to compare with.
+    /// The same, as on a volume that has been in use for years (USENIX'97 4.1), for comparison.
     Scattered = 4,
     /// The key is the owner; hints win.
     Owner = 5,
     /// The key is the minute in which the file was made; hints win.
     Time = 6,
-    /// The key is the process that made the file, or its directory where that is not known; hints win.
+    /// The key is the process that made the file, or its directory if the process is unknown; hints win.
     Process = 7,
     /// The key is the minute in which the file was last read, or made; hints win.
     Access = 8,
@@ -172,7 +172,7 @@ pub struct Superblock {
     pub policy: Policy,
     /// How the volume was left.
     pub state: State,
-    /// Counts clean points: at each, every older record of the intent log is void.
+    /// Counts clean points: each one invalidates all earlier records of the intent log.
     pub generation: u64,
     /// The last epoch that was complete when the superblock was written.
     pub epoch: u64,
@@ -204,7 +204,7 @@ pub struct Superblock {
     pub reserve: Reserve,
     /// Where the journal is, with [`Incompat::JOURNAL`]; else without meaning.
     pub journal: JournalArea,
-    /// Left for volumes in object stores: which objects are the volume's.
+    /// Reserved for volumes in object stores: the identity of the volume's objects.
     pub object_id: [u8; 16],
     /// The blocks of each half of the intent log.
     pub intent_log_blocks: u32,
@@ -212,7 +212,7 @@ pub struct Superblock {
     pub compression: Compression,
     /// How many marks the volume has been given.
     pub marks: u32,
-    /// Up to this count, directories' stamps do not tell what changed below: repairs, or unread directories.
+    /// Up to this count, stamps of directories are not valid, because of repairs or unread directories.
     pub marks_walked: u32,
 }
 
@@ -445,8 +445,8 @@ impl Superblock {
         bytes
     }
 
-    /// The checksum of this volume's metadata. The superblock itself and its copies have one that
-    /// is always seeded with the UUID that stands in them.
+    /// The checksum of this volume's metadata. The checksum of the superblock itself and of its copies is
+    /// always seeded with their own UUID.
     pub fn checksum(&self) -> Checksum {
         Checksum::new(&self.checksum_seed)
     }
@@ -502,7 +502,7 @@ impl Superblock {
         self.check_journal()?;
         let layout = Layout::new(self);
         for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
-            // A group has room for what is at its head and, if last, for what ends the volume.
+            // A group has room for its head and, if it is the last, for the end of the volume.
             if layout.cg_len_blocks(cg) < layout.cg_reserved_blocks(cg) + 8 {
                 return Err(Corruption::SuperblockField { field: "blocks", value: self.blocks });
             }

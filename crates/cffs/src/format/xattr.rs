@@ -52,7 +52,7 @@ pub fn push(list: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     list.extend_from_slice(value);
 }
 
-/// The attributes of an encoded list; `Err` where it does not add up.
+/// The attributes of an encoded list; `Err` if it is malformed.
 pub fn iter(mut list: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), &'static str>> {
     std::iter::from_fn(move || {
         if list.is_empty() {

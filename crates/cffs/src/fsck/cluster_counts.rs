@@ -64,8 +64,7 @@ impl ClusterCounts {
         let start = layout.cg_start(cg);
         let first = layout.block_start(start);
         let end = FragNo(first.0 + u64::from(layout.cg_fragments(cg)));
-        // One cluster may have begun in a block after another one, at another fragment, and one of them is
-        // gone.
+        // Two clusters may have begun in one block at different fragments, one after the other was freed.
         let mut in_blocks: BTreeMap<usize, u8> = BTreeMap::new();
         for (at, count) in self.0.range(first..end) {
             let block = (layout.block_of(*at).0 - start.0) as usize;

@@ -69,7 +69,7 @@ impl KnownClusters {
             Err(fault) => *fault,
         };
         match fault {
-            // The file keeps them: reads fail with the device's error as long as it has it.
+            // The file keeps its extents: reads fail as long as the device reports the error.
             Fault::Unreadable => None,
             Fault::Damaged(what) => Some(what),
         }
@@ -77,7 +77,7 @@ impl KnownClusters {
 }
 
 impl Claims<'_, '_> {
-    /// Notes the clusters in which a file has contents, if contents are to be read.
+    /// Records the clusters in which a file has contents, if contents are to be read.
     pub(super) fn remember_clusters(&mut self, pending: &PendingMap) {
         if !self.options.contents || pending.check.damaged {
             return;
@@ -91,7 +91,7 @@ impl Claims<'_, '_> {
         }
     }
 
-    /// The end, in the expanded bytes of its cluster, of what a file of this size has of an extent.
+    /// The end of an extent of a file of this size, in the expanded bytes of the cluster.
     fn end_in_cluster(&self, extent: &Extent, size: u64) -> u32 {
         let fragment_bytes = u64::from(self.meta.layout.fragment_bytes);
         let len = u64::from(extent.len) * fragment_bytes;
@@ -100,7 +100,7 @@ impl Claims<'_, '_> {
         if len == 0 { 0 } else { (offset + len) as u32 }
     }
 
-    /// Reads the clusters that are not known yet, and takes the damaged ones from the files that use them.
+    /// Reads the clusters that are not known yet, and removes the damaged ones from the files that use them.
     pub(super) fn check_clusters(&mut self, mut known: KnownClusters, files: u64) {
         let mut uses = std::mem::take(&mut self.space.pending_clusters);
         uses.sort_unstable_by_key(|of| (of.run, of.ino));

@@ -1,14 +1,14 @@
 //! fsck's access to the device: batched reads, and changes that wait in memory.
 //!
-//! Offers reading of many places at once (in the order of the disk, neighbours in one request,
-//! by several threads) and an overlay: what a repair changes is seen by every later read and goes
-//! to the device only with [`Disk::commit`]. Stands on `device`.
+//! Offers reading of many places at once (in the order of the disk, neighbours in one request, by several
+//! threads) and an overlay: later reads see the changes of a repair, which only [`Disk::commit`] writes to
+//! the device. Stands on `device`.
 //!
 //! Invariants: a failed request is repeated sector by sector, so that only the sectors that cannot be read
 //! are missing; they read as zeros, which no codec accepts, and are remembered. Once the device does not
-//! answer, or lacks what can be put back, nothing more is read or written, and [`Disk::check_reached`] fails:
-//! unread sectors are not lost sectors. It fails as well, and nothing is written, once the bytes of something
-//! that can be put back contradict the format ([`Disk::contradict`]).
+//! answer, or lacks data that can be restored, nothing more is read or written, and [`Disk::check_reached`]
+//! fails: unread sectors are not lost sectors. It fails as well, and nothing is written, once the bytes of
+//! something that can be put back contradict the format ([`Disk::contradict`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -228,8 +228,8 @@ impl<'d> Disk<'d> {
         }
     }
 
-    /// Fails if, since this `Disk` was made, the device ever did not answer, or had changed bytes that can be
-    /// put back. Conclusions from its reads are then void.
+    /// Fails if the device did not answer once since this `Disk` was made, or had changed bytes that can be
+    /// restored. Conclusions from its reads are then invalid.
     pub fn check_reached(&self) -> io::Result<()> {
         match self.unreachable.as_ref().or(self.changed.as_ref()) {
             Some(error) => Err(io::Error::new(error.kind(), error.to_string())),

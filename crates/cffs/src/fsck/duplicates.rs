@@ -86,8 +86,8 @@ impl Duplicates<'_, '_> {
         let (loser, loser_slot) =
             if second_counts { (first.container, first.slot) } else { (container, slot) };
         let message = format!("it lies in {} and in {container}", first.container);
-        // A small sector with a long name has no room for the tag. Both places are still of one file, which
-        // had each of them at some time.
+        // A small sector with a long name has no room for the tag. Both places belong to the same file, which
+        // was in each of them at some time.
         let same_file = a.record.inode.generation == b.record.inode.generation;
         if rank_a.0.is_some() || rank_b.0.is_some() || (self.walk.findings.crashed() && same_file) {
             self.walk.findings.expected(Code::TwoPlaces, Place::Inode(ino), message);
@@ -117,7 +117,7 @@ impl Duplicates<'_, '_> {
                 found.references += 1;
             }
             if is_directory {
-                // Its sectors are read when a name leads to it.
+                // Its sectors are read when a name that refers to it is found.
                 self.walk.round.fixes.push(Fix::Again);
             }
         } else {

@@ -4,10 +4,9 @@
 //! the bitmaps that the intent log lists. The counters are those of the clean point, plus the changes in
 //! these blocks.
 //!
-//! Invariants: anything that a crash does not explain raises a doubt; then nothing is written, and the full
+//! Invariants: any fault that a crash does not explain raises a doubt; then nothing is written, and the full
 //! check follows. The intent log is valid until the superblock says "clean", so recovery that is interrupted
-//! starts again; before it writes anything, it logs what it needs for that
-//! ([`super::intent_update`]).
+//! starts again; before it writes anything, it logs what it needs for that ([`super::intent_update`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -271,8 +270,8 @@ impl FastRecovery<'_, '_> {
         }
     }
 
-    /// A group that was not written since the clean point is as the log says, and none is of a
-    /// clean point that did not begin.
+    /// A group that was not written since the clean point agrees with the log, and no group is of a clean
+    /// point that did not begin.
     fn check_kept(&mut self, header: &CgHeader, settling: bool, listed: Option<u32>) {
         let (cg, found, own) = (header.cg, header.generation, self.walk.meta.superblock.generation);
         if found > own.wrapping_add(1) {

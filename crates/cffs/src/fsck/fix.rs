@@ -30,7 +30,7 @@ pub(super) enum Fix {
     ResetSector(Container),
     /// Rebuilds a sector from the valid entries of the old one. Another round.
     RebuildSector(Container),
-    /// Gives a container blocks where it has none, up to a size in bytes. Another round.
+    /// Fills the holes of a container with blocks, up to a size in bytes. Another round.
     FillHoles(InodeNo, u64),
     /// Removes an inode. Another round.
     Forget(InodeNo),

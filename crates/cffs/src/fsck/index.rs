@@ -1,5 +1,4 @@
-//! The hash index of a directory, compared with the directory's names (pass 1: the names are at
-//! hand there).
+//! The hash index of a directory, compared with the directory's names (in pass 1, which has the names).
 
 use super::disk::Place as DiskPlace;
 use super::findings::Findings;

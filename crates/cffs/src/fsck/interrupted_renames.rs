@@ -1,8 +1,8 @@
 //! Renames of external inodes that a crash interrupted.
 //!
-//! An inode in the external table is written before the names that lead to it, with linktags that say which
-//! entries are about to change, by sector and slot. So a half-done rename of such a name, or exchange of two
-//! names, is recognized and completed.
+//! An inode in the external table is written before the names that refer to it, with linktags that name the
+//! entries that are about to change, by sector and slot. So a half-done rename of such a name, or exchange of
+//! two names, is recognized and completed.
 
 use super::fix::Fix;
 use super::inventory::Reference;
@@ -39,8 +39,8 @@ impl InterruptedRenames<'_, '_> {
         inos.filter(|ino| !ino.is_system() && is(ino)).collect()
     }
 
-    /// Gives an inode that lacks a name the one that another file was to lose to it. Returns true if it did;
-    /// another round follows.
+    /// Gives an inode that lacks a name the one that it was to take from another file. Returns true if it
+    /// did; another round follows.
     pub(super) fn complete_exchanges(&mut self) -> bool {
         let mut completed = false;
         for ino in self.external(|references, due| references < due) {
@@ -72,7 +72,7 @@ impl InterruptedRenames<'_, '_> {
         completed
     }
 
-    /// Takes the names that were about to go from files that have more than they are to have.
+    /// Removes the names that were about to be removed, from files that have more names than they should.
     pub(super) fn complete_renames(&mut self) {
         for ino in self.external(|references, due| references > due) {
             if self.walk.meta.inventory.containers.contains_key(&ino) {

@@ -56,7 +56,7 @@ pub(super) struct ContainerFile {
     pub subdirectories: u32,
     /// The time at which the youngest file in it was made.
     pub youngest: Timestamp,
-    /// Names changed by a repair, so that the index cannot be right any more.
+    /// A repair changed names, so the index is no longer right.
     pub names_changed: bool,
 }
 
@@ -113,7 +113,7 @@ impl Inventory {
         Some(found)
     }
 
-    /// Each inode has one number, and each number leads to its inode. Debug builds check this after a round.
+    /// Each inode has one number, and each number refers to its inode. Debug builds check this after a round.
     pub fn check(&self) {
         assert_eq!(self.numbers.len(), self.inodes.len(), "as many numbers as inodes");
         for (index, found) in self.inodes.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Inventory {
     /// Whether `dir` is `ancestor` or is below it.
     pub fn is_within(&self, dir: InodeNo, ancestor: InodeNo) -> bool {
         let mut at = dir;
-        // A chain that is longer than there are directories goes in a circle.
+        // A chain with more steps than directories exist is a loop.
         for _ in 0..=self.containers.len() {
             if at == ancestor {
                 return true;

@@ -1,7 +1,7 @@
 //! The journal of a volume that is checked: whether it can be used, and how a check continues without it.
 //!
 //! A journal that is lost or damaged while the volume was in use may have had the only copy of changes that
-//! were reported as durable. A repair never decides by itself that those are gone: without
+//! were reported as durable. A repair never gives these up by itself: without
 //! [`CheckOptions::without_journal`] it refuses, and nothing is written.
 
 use std::io::IoSlice;
@@ -132,14 +132,14 @@ fn check_without_journal(
         fixed: false,
     });
     if options.repair == Repair::Yes && superblock.writable() {
-        // Before anything else is written: a journal that turns up again later must not count.
+        // Before anything else is written: a journal that reappears later must not count.
         let lost = Corruption::JournalHeader { block: BlockNo(superblock.journal.start) };
         remember(device, &mut superblock, &lost)?;
     }
     check_journaled(device, superblock, options, progress, report)
 }
 
-/// A journal that is damaged. Where the volume was left clean, there was nothing in it.
+/// A damaged journal. If the volume was left clean, the journal was empty.
 fn problem(superblock: &Superblock, doubt: &Corruption) -> Problem {
     let (code, message) = match superblock.state {
         State::Clean => (Code::JournalHeader, doubt.to_string()),

@@ -39,11 +39,11 @@ impl ListedWalk<'_, '_> {
         }
     }
 
-    /// Queues a listed directory if its parents are known or not listed. Otherwise the walk comes
-    /// to it, or it is no more.
+    /// Queues a listed directory if its parents are known or not listed. Otherwise the walk reaches it, or it
+    /// no longer exists.
     fn find_directory(&mut self, queue: &mut Queue, ino: InodeNo) {
         if let Some(found) = self.walk.meta.inventory.get(ino) {
-            // Its name is where nothing changed; with none, it is on its way in or out.
+            // Its name is in an unchanged block. Without a name, it is being made or removed.
             if found.is_external() && found.references > 0 {
                 self.walk.enqueue(queue, ino);
             }
@@ -69,7 +69,7 @@ impl ListedWalk<'_, '_> {
         }
     }
 
-    /// Takes in a directory that is where nothing changed.
+    /// Adds a directory whose record is in an unchanged block.
     fn open_directory(&mut self, queue: &mut Queue, ino: InodeNo, place: Container) -> bool {
         let Some(image) = self.walk.meta.load_good_sector(place) else { return false };
         let sector = Sector::new(&image);
@@ -85,7 +85,7 @@ impl ListedWalk<'_, '_> {
             self.walk.enqueue(queue, ino);
             return true;
         }
-        // Only what it contains is asked for: its own space is as it was.
+        // Only its contents are needed: its own space did not change.
         let owned = OwnedRecord::new(record);
         let mut check = self.walk.meta.collect_map(&owned.as_record());
         check.extents.sort_by_key(|extent| extent.logical);

@@ -1,10 +1,10 @@
 //! Evidence that the device lost what it had acknowledged as durable.
 //!
-//! Offers [`find`], which a check and every opening ask first. After a sound device has crashed, what
-//! is newer was written only when what is older was durable: the superblock of a clean point comes
-//! before the log that follows it, the mark "in use" before the second epoch, and one epoch before
-//! the next. If the later is on the device and the earlier is not, the device dropped a write that it had
-//! acknowledged with a flush, or made it durable too late. What else it dropped cannot be known.
+//! Offers [`find`], which a check and every opening ask first. A sound device has newer data only if the
+//! older data was durable: the superblock of a clean point comes before the log that follows it, the mark "in
+//! use" before the second epoch, and one epoch before the next. If the device has the later data without the
+//! earlier, it dropped a write that it had acknowledged with a flush, or made it durable too late. Other
+//! writes may be lost, too.
 //!
 //! It reads the system area and the first sector of both halves of the intent log. Recovery reads the rest
 //! of the log, and finds what that shows ([`super::scope`], [`super::fast`]).
@@ -37,7 +37,7 @@ impl LostWrites {
     }
 }
 
-/// Looks for what could not be there if the superblock were the newest that was made durable.
+/// Searches for data that could not exist if the superblock were the newest durable one.
 pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostWrites> {
     if superblock.state == State::Damaged {
         return None;
@@ -111,7 +111,7 @@ pub(super) fn has_followed(records: &[Record]) -> bool {
     after.nth(1).is_some()
 }
 
-/// The generation of the first sector of a half, and what it has.
+/// The generation of the first sector of a half, and its records.
 fn first_sector(bytes: &[u8], superblock: &Superblock) -> Option<(u64, Marks)> {
     let checksum = superblock.checksum();
     let Position { generation, .. } = intent_log::position_of(bytes, checksum)?;

@@ -90,10 +90,10 @@ impl MapWriter<'_, '_> {
         }
     }
 
-    /// Takes a run of free fragments, aligned to a block if it is at least as long. What the
-    /// volume's own bitmap calls free is preferred: the rest may belong to what was lost.
+    /// Takes a run of free fragments, aligned to a block if it is at least as long. Fragments that are free
+    /// in the volume's own bitmap are preferred: others may belong to lost files.
     pub(super) fn allocate(&mut self, fragments: u32) -> Option<FragNo> {
-        // What a fast check did not claim is not free, but what the bitmaps say is.
+        // In a fast check, unclaimed fragments may be in use: only the bitmaps tell.
         let listed: Vec<u32> =
             self.walk.scope.iter().flat_map(|scope| scope.groups.keys().copied()).collect();
         let trusts: &[bool] = if self.walk.is_fast() { &[true] } else { &[true, false] };

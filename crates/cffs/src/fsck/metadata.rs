@@ -16,8 +16,8 @@ use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::format::{Checksum, Layout, locator};
 use crate::units::{BlockNo, Container, EpochNo, FragRun, InodeNo, SectorIndex};
 
-/// Sectors, records and extents, by inode: as far as the walk has found where they are. All of it is read
-/// and changed through the overlay.
+/// Sectors, records and extents, by inode, as far as the walk has found their places. They are read and
+/// changed through the overlay.
 pub(super) struct Metadata<'c> {
     pub disk: Disk<'c>,
     pub superblock: Superblock,
@@ -274,13 +274,13 @@ impl Metadata<'_> {
         found == Some(Container { file: record.inode.number(), sector: SectorIndex(0) })
     }
 
-    /// Whether the sector that is where a directory has it says so itself.
+    /// Whether the header of the sector at this place of a directory agrees.
     pub(super) fn is_in_place(&mut self, container: Container) -> bool {
         let own = Some((container, self.container_generation(container)));
         self.load_sector(container).is_some_and(|image| self.identify(&image) == own)
     }
 
-    /// Whether it is a sector of the external table that says so itself, whichever it says it is.
+    /// Whether by its header it is a sector of the external table, at any position.
     pub(super) fn is_of_table(&mut self, container: Container) -> bool {
         let table = (InodeNo::EXTERNAL, self.container_generation(container));
         let says = self.load_sector(container).and_then(|image| self.identify(&image));
@@ -310,7 +310,7 @@ impl Metadata<'_> {
     pub(super) fn path_of(&mut self, ino: InodeNo) -> Option<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = ino;
-        // A chain that is longer than there are directories goes in a circle.
+        // A chain with more steps than directories exist is a loop.
         for _ in 0..=self.inventory.containers.len() {
             if at == InodeNo::ROOT {
                 return Some(names.iter().rev().fold(b"/".to_vec(), |path, name| join(path, name)));

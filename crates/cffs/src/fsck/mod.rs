@@ -1,10 +1,10 @@
 //! Check and repair of a whole volume.
 //!
-//! Offers [`check()`], which walks everything that cannot be recomputed (DESIGN: truth and derived
-//! state), holds it against the format's rules, holds everything derived against it, and repairs
-//! both. It serves `cffs fsck`, and the recovery of a volume that was not left clean. Stands on
-//! `device`, `format` and `journal` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
-//! explains what it finds, code by code.
+//! Offers [`check()`], which walks the truth, everything that cannot be recomputed (DESIGN: truth and derived
+//! state), checks it against the format's rules, compares all derived state with it, and repairs both. It
+//! serves `cffs fsck`, and the recovery of a volume that was not left clean. Stands only on `device`,
+//! `format` and `journal`: it never trusts the allocator that it audits. `docs/FSCK.md` explains what it
+//! finds, code by code.
 //!
 //! ```text
 //!   pass 0   superblock, its copies, system area
@@ -28,9 +28,9 @@
 //! | `LocatorTable`, `Bitmaps`, `Copies` | derived state, and the superblock |
 //! | `Check`, `FastRecovery` | the order of all this: for everything, or for what the intent log lists |
 //!
-//! Repairs change the overlay, never the device itself, so that a check without repair takes the same
-//! way and reports the same. A repair that the walk can follow in its inventory (a count, a name that is
-//! removed) needs no other round: after a crash each block of metadata is read once.
+//! Repairs change the overlay, never the device itself, so that a check without repair does and reports the
+//! same. A repair that the walk can follow in its inventory (a count, a name that is removed) needs no other
+//! round: after a crash each block of metadata is read once.
 //!
 //! Invariants: repairs are idempotent, and a repair that is interrupted can be started again: the
 //! superblock says "damaged" before the first write of truth and "clean" after the last write. Lengths
@@ -103,7 +103,7 @@ pub enum Repair {
     /// Nothing: the device is only read (`-n`).
     #[default]
     No,
-    /// Repairs the traces of a crash, and derived state; with other damage, nothing (`-p`).
+    /// Repairs the effects of a crash, and derived state; if there is other damage, nothing (`-p`).
     Preen,
     /// Everything (`-y`).
     Yes,
@@ -128,8 +128,8 @@ pub struct CheckOptions {
     /// check, so derived state must be right. Only with [`Repair::No`].
     pub settled: bool,
     /// The check continues if the journal is lost or damaged, and the volume was in use: changes that were
-    /// reported as durable are lost then. Of a damaged journal, what comes before the damage is used. With
-    /// [`Repair::Yes`], what the journal has does not count from then on.
+    /// reported as durable are lost then. The records of a damaged journal before the damage are used. With
+    /// [`Repair::Yes`], the contents of the journal do not count from then on.
     pub without_journal: bool,
     /// Ranges of the device, in order and disjoint, whose bytes it lost: files with contents in them are
     /// listed.
@@ -182,7 +182,7 @@ impl Progress for () {
     fn report(&self, _: Phase, _: u64, _: u64) {}
 }
 
-/// A check that needs more rounds gives up: no single accident needs as many.
+/// A check that needs more rounds gives up: a single accident never needs that many.
 const ROUNDS_MAX: u32 = 12;
 
 /// Checks the volume on the device and repairs it as far as the options allow.

@@ -138,7 +138,7 @@ impl Walk<'_> {
     /// sector and slot of each entry.
     fn close_directory(&mut self, dir: InodeNo, mut names: Vec<NameEntry>) {
         names.sort_unstable();
-        // Of two entries of one name, a crash leaves both only in blocks that changed.
+        // A crash leaves two entries of one name only in blocks that changed.
         Duplicates { walk: self }.find_namesakes(dir, &names);
         if self.is_in_parts(dir) {
             return;

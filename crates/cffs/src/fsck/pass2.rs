@@ -97,8 +97,8 @@ impl Walk<'_> {
         }
     }
 
-    /// An inode of the external table that no name leads to: freed if it was on its way in or out
-    /// when the volume crashed, saved otherwise.
+    /// An inode of the external table without a name: freed if it was being made or removed when the volume
+    /// crashed, saved otherwise.
     fn settle_nameless(&mut self, found: &Found) {
         let is_damaged = !self.losses.sectors.is_empty() || self.findings.is_damaged();
         let in_motion = self.findings.crashed() && !is_damaged;
@@ -112,8 +112,8 @@ impl Walk<'_> {
             .is_none_or(|file| file.recorded_entries == 0);
         let was_there = self.scope.as_ref().is_some_and(|scope| scope.had_names(found));
         if was_there && found.file_type == FileType::Directory && !is_empty {
-            // What is below it may have no other name, and was not looked at. What is below a new
-            // one is new, or still has its old name.
+            // Files below it may have no other name, and were not examined. Files below a new directory are
+            // new, or still have their old names.
             return self.findings.doubt(format!("directory {} has lost its name", found.ino));
         }
         if in_motion || found.nlink == 0 || (found.file_type == FileType::Directory && is_empty) {

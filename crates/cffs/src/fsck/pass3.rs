@@ -1,8 +1,8 @@
-//! Pass 3: the inode locator table, held against the inodes that were found.
+//! Pass 3: the inode locator table, compared with the inodes that were found.
 //!
-//! Blocks of the table that are right are not written. A number that is free keeps the generation
-//! of its last inode; where that is lost, it takes the highest that any inode has, so that no
-//! handle of an old file fits a new one.
+//! Correct blocks of the table are not written. A free number keeps the generation of its last inode. If that
+//! is lost, it gets the highest generation of all inodes, so that no handle of an old file is valid for a new
+//! one.
 
 use super::disk::Place as DiskPlace;
 use super::fix::Patch;
@@ -21,7 +21,7 @@ const BATCH_BLOCKS: usize = 256;
 /// Derived state, with its place on the device.
 pub(super) type Derived = Vec<(u64, Vec<u8>)>;
 
-/// The locator table: read by number, and held against the inventory.
+/// The locator table: read by number, and compared with the inventory.
 pub(super) struct LocatorTable<'a, 'c> {
     pub walk: &'a mut Walk<'c>,
 }
@@ -76,7 +76,7 @@ impl LocatorTable<'_, '_> {
             self.walk.progress.report(Phase::Locator, done, total);
         }
         if may_write && self.walk.meta.disk.is_changed() {
-            // The blocks of the table before the inode that leads to them.
+            // The blocks of the table before the inode that refers to them.
             self.walk.meta.disk.barrier()?;
             self.walk.meta.disk.commit()?;
         }
@@ -97,7 +97,7 @@ impl LocatorTable<'_, '_> {
         }
     }
 
-    /// Blocks of the table that have to be there and are not.
+    /// Missing blocks of the table.
     fn missing_blocks(&self, numbers: &[u64], blocks: &[u64]) -> Vec<u64> {
         let mut needed: Vec<u64> = numbers
             .iter()
@@ -108,7 +108,7 @@ impl LocatorTable<'_, '_> {
         needed
     }
 
-    /// Gives the table the blocks that it misses; false if there is no space.
+    /// Gives the table its missing blocks; false if there is no space.
     pub(super) fn grow_locator(&mut self, missing: &[u64], may_write: bool) -> Result<bool> {
         let layout = self.walk.meta.layout;
         let message = format!("{} blocks of the table are missing", missing.len());
@@ -142,8 +142,7 @@ impl LocatorTable<'_, '_> {
             && self.walk.meta.patch(InodeNo::LOCATOR, &patch))
     }
 
-    /// Compares a block of the table with the inodes that belong into it; its right bytes if it is
-    /// wrong.
+    /// Compares a block of the table with its inodes; returns the right bytes if it is wrong.
     fn check_locator_block(
         &mut self,
         block: u64,

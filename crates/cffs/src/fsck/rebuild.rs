@@ -19,7 +19,7 @@ impl Editor<'_, '_> {
         self.walk.meta.store_sector(container, &mut image);
     }
 
-    /// Copies the entries that are valid, or can be made valid, into a new image of the sector.
+    /// Copies the entries that are valid, or can be corrected, into a new image of the sector.
     pub(super) fn rebuild_sector(&mut self, container: Container) {
         let Some(old) = self.walk.meta.load_sector(container) else { return };
         let generation = self.walk.meta.container_generation(container);

@@ -124,7 +124,7 @@ pub struct FastReport {
 pub struct Report {
     /// The problems in the order in which they were found.
     pub problems: Vec<Problem>,
-    /// The volume was clean and the options did not ask for a check, so there was none.
+    /// The volume was clean and the options did not request a check, so none was made.
     pub skipped: bool,
     /// The volume was not left clean: effects of a crash were corrected and are counted in `recovered`, not
     /// listed as problems.
@@ -137,8 +137,8 @@ pub struct Report {
     pub losses: Vec<Loss>,
     /// The parts of [`CheckOptions::lost`](super::CheckOptions::lost) in which files have contents.
     pub lost_contents: Vec<Range<u64>>,
-    /// Damage that was met while the volume was in use: the reason for a check of everything. If the
-    /// check leaves the volume sound, the superblock forgets it.
+    /// Damage that was found while the volume was in use: the reason for a full check. If the check leaves
+    /// the volume sound, it clears the record.
     pub damage_seen: Option<Damage>,
     /// Only what the intent log lists was checked: its extent.
     pub fast: Option<FastReport>,

@@ -1,8 +1,8 @@
 //! Salvage: the last resort, a search of the whole device.
 //!
-//! Every sector of a directory names its owner. If nothing else leads to them, all space that the walk did
-//! not reach is searched for such sectors, free or not. Data in free space may have been deleted long ago, so
-//! this is done only on request; the findings go to lost+found for inspection.
+//! Every sector of a directory names its owner. If nothing refers to them any more, all space that the walk
+//! did not reach is searched for such sectors, free or not. Data in free space may have been deleted long
+//! ago, so this is done only on request; the findings go to lost+found for inspection.
 
 use std::collections::{BTreeMap, BTreeSet};
 

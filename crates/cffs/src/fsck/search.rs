@@ -1,10 +1,10 @@
 //! The search for directories whose inodes are lost.
 //!
-//! When a sector is lost, so are the inodes in it; the sectors of a directory among them are still
-//! there, and each names its owner. The locator table knows which inodes the lost sector had.
-//! The search covers the space that the walk did not reach and the bitmaps call used; if the bitmaps cannot
-//! be trusted, all space that the walk did not reach. Of the directories that it finds, only those that
-//! no other contains get a name in lost+found: the others come with them.
+//! When a sector is lost, so are the inodes in it; but the sectors of the directories among them still exist,
+//! and each names its owner. The locator table knows which inodes the lost sector had. The search covers the
+//! space that the walk did not reach and the bitmaps call used; if the bitmaps cannot be trusted, all space
+//! that the walk did not reach. Of the directories that it finds, only those that no other contains get a
+//! name in lost+found: the others come with them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -31,7 +31,7 @@ pub(super) type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
 pub(super) enum Wanted {
     /// Those of these containers.
     Missing(Missing),
-    /// Those of all directories that the walk did not meet, or that lack some.
+    /// The sectors of all directories that the walk did not reach, or that lack some.
     Unknown,
 }
 
@@ -85,7 +85,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Notes that the directory with these blocks gets an inode and a name; only once.
+    /// Records that the directory with these blocks gets an inode and a name; only once.
     pub(super) fn take_lost_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
         if !self.tried.resurrected.insert(ino) {
             return;

@@ -68,7 +68,7 @@ impl UsedMap {
         is_free
     }
 
-    /// Takes a reference to a cluster back; without references its run is free again. In a fast check, files
+    /// Removes a reference to a cluster; without references its run is free again. In a fast check, files
     /// outside of the walk may refer to it, so the run is not added to those released.
     pub fn release_cluster(&mut self, run: FragRun) {
         let found = self.clusters.get_mut(&run.start).filter(|(len, _)| *len == run.len);

@@ -159,10 +159,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes the blocks from containers in which are others' sectors, so that these are found as
-    /// theirs. In a block with a sector that is in its place, the misfit's header is wrong instead:
-    /// its contents stay. So do those of a sector of the external table with another number, since names
-    /// refer to the inodes in it by its place.
+    /// Removes blocks with sectors of other containers from a container, so that they are found as those of
+    /// the others. If another sector of the block is in its place, the header of the misplaced one is wrong
+    /// instead, and its contents stay. So do the contents of a sector of the external table with another
+    /// number, since names refer to the inodes in it by its place.
     pub(super) fn let_misfits_go(&mut self) {
         let per_block = self.meta.layout.block_sectors();
         let misfits = std::mem::take(&mut self.round.misfits);

@@ -12,7 +12,7 @@ use crate::format::{Checksum, Superblock};
 /// The images of blocks, by their places.
 pub(super) type Images = BTreeMap<u64, Arc<[u8]>>;
 
-/// The header that a superblock has noted; all zeros if it knows none.
+/// The header that a superblock records; all zeros if it records none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
     pub sequence: u64,

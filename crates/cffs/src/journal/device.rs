@@ -1,4 +1,4 @@
-//! The device that writes a journal: records, draining, and giving the journal up.
+//! The device that writes a journal: records, draining, and abandoning the journal.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::format::superblock::{JournalFlags, SUPERBLOCK_BYTES};
 use crate::lock::{self, Rank};
 use crate::units::BlockNo;
 
-/// The most bytes of the journal that are in memory: beyond that, it is drained.
+/// The most bytes of the journal that are kept in memory; beyond that, it is drained.
 const LIVE_BYTES_MAX: usize = 32 << 20;
 
 /// A device with the journal of its volume.
@@ -27,26 +27,26 @@ pub struct JournaledDevice<D> {
     /// The device that has the journal, if it is another.
     medium: Option<Arc<dyn BlockDevice>>,
     area: Area,
-    /// The blocks of the volume, by the last superblock: it may grow.
+    /// The number of blocks of the volume, by the last superblock: the volume may grow.
     volume_blocks: AtomicU64,
     /// Images in the journal that are not at their places yet. This lock is never held during I/O.
     live: RwLock<Images>,
     /// Held while the journal is written or drained.
     writer: lock::Mutex<Writer>,
-    /// Whether something was written past the journal that is not known to be durable.
+    /// Whether a write bypassed the journal and is not known to be durable.
     is_unsynced: AtomicBool,
     /// Whether the superblock says that nothing in the journal counts.
     is_unused: AtomicBool,
-    /// Whether the journal is written, and what it did. Never waited for with I/O under way.
+    /// Whether the journal is in use, and its counters. This lock is never held during I/O.
     stats: parking_lot::Mutex<JournalStats>,
 }
 
 impl<D: BlockDevice> JournaledDevice<D> {
-    /// Puts the journal that is on it over the device of a volume: what the journal has is read into
+    /// Puts the journal over the device of a volume that contains it, and reads the journal's images into
     /// memory. Nothing is written before the first write.
     ///
-    /// If the journal is damaged, the device has what comes before the damage, and the damage is returned,
-    /// too. Its user must check the whole volume then, and [`erase`](super::erase) the journal.
+    /// If the journal is damaged, the device uses the records before the damage, and the damage is returned,
+    /// too. The caller must then check the whole volume, and [`erase`](super::erase) the journal.
     pub fn open(inner: D, superblock: &Superblock) -> (Self, Option<Corruption>) {
         JournaledDevice::open_with(inner, None, superblock)
     }
@@ -59,8 +59,8 @@ impl<D: BlockDevice> JournaledDevice<D> {
     ) -> (Self, Option<Corruption>) {
         let area = Area::of(superblock);
         let is_unused = superblock.journal.flags.contains(JournalFlags::UNUSED);
-        // The journal of a clean volume was made empty, and nothing followed, not even in part: no record is
-        // written before the volume is marked as in use.
+        // The journal of a clean volume is empty, without even a part of a record, since no record is written
+        // before the volume is marked as in use.
         let (is_clean, noted) = load::own_state(&inner);
         let journal = medium.as_deref().unwrap_or(&inner);
         let has_records = !is_clean && !is_unused;
@@ -68,8 +68,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         if has_records {
             loaded.drop_if_not_of(noted, medium.is_some());
         }
-        // Without a header nothing says which eras there were, so no record can be distinguished from one
-        // of long ago.
+        // Without a header the eras are unknown, so a new record could not be distinguished from an old one.
         let state = match loaded.header {
             Some(_) => JournalState::On,
             None => JournalState::Off,
@@ -82,7 +81,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
             live_bytes_max: live_bytes,
             ..JournalStats::default()
         };
-        // A journal in which nothing counts may be of any time. No number is used twice.
+        // A journal whose contents do not count may be of any age. No number is used twice.
         let newer = loaded.header.filter(|header| header.sequence >= noted.sequence);
         let header = newer.unwrap_or(area.header(noted));
         let is_noted = noted.sequence == 0 || is_unused || Noted::from(header) == noted;
@@ -136,15 +135,15 @@ impl<D: BlockDevice> JournaledDevice<D> {
         self.medium.as_deref().unwrap_or(&self.inner)
     }
 
-    /// Brings everything home, makes the journal empty, and notes its new header in the superblock.
+    /// Writes all images home, empties the journal, and records its new header in the superblock.
     fn drain(&self, writer: &mut Writer) -> io::Result<()> {
         self.empty(writer)?;
         if self.is_unused.load(Ordering::Acquire) {
             return Ok(());
         }
         self.note(writer)?;
-        // On the same device, the note becomes durable with the next record. On another one, that would be
-        // newer than the volume.
+        // On the same device, this becomes durable with the next record. On another device, that record could
+        // be newer than the volume.
         if self.medium.is_some() {
             self.is_unsynced.store(true, Ordering::Release);
         }
@@ -158,7 +157,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         Ok(())
     }
 
-    /// Brings everything home, and makes the journal empty.
+    /// Writes all images home, and empties the journal.
     fn empty(&self, writer: &mut Writer) -> io::Result<()> {
         let began = self.inner.elapsed();
         self.write_home()?;
@@ -174,7 +173,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         Ok(())
     }
 
-    /// The same while a writer waits, which is counted as of this kind.
+    /// The same while a writer waits; the time is counted under this kind.
     fn drain_for_writer(
         &self,
         writer: &mut Writer,
@@ -198,7 +197,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         stats.live_bytes = 0;
     }
 
-    /// Writes everything home that the journal has, durably.
+    /// Writes all images of the journal home, durably.
     fn write_home(&self) -> io::Result<()> {
         let live: Vec<(u64, Arc<[u8]>)> =
             self.live.read().iter().map(|(at, image)| (*at, Arc::clone(image))).collect();
@@ -213,26 +212,26 @@ impl<D: BlockDevice> JournaledDevice<D> {
         self.flush()
     }
 
-    /// Makes the journal empty, durably, and begins a new era.
+    /// Empties the journal durably, and begins a new era.
     fn begin_era(&self, writer: &mut Writer) -> io::Result<()> {
         if !writer.is_noted {
             self.note(writer)?;
             self.is_unsynced.store(true, Ordering::Release);
         }
-        // The note may be another process's, and not be durable.
+        // The record may be another process's, and not be durable.
         if self.is_unsynced.load(Ordering::Acquire) {
             self.flush()?;
         }
         let header = self.area.next_header(&writer.header, &self.inner);
-        // In both places: should one be damaged one day, what was there before must not count again.
+        // In both places: if one of them is damaged later, the previous header must not count again.
         self.area.write_headers(self.medium(), header)?;
         self.flush_journal()?;
         writer.begin(header);
         Ok(())
     }
 
-    /// Marks the journal as unused in the superblock, now that all of it is at home and it can no longer be
-    /// made empty.
+    /// Marks the journal as unused in the superblock, after all images were written home: it can no longer be
+    /// emptied.
     fn give_up(&self, why: &io::Error) -> io::Result<()> {
         tracing::warn!("the journal cannot be emptied ({why}); the volume continues without it");
         self.change_superblock(|superblock| superblock.journal.flags |= JournalFlags::UNUSED)?;
@@ -244,8 +243,8 @@ impl<D: BlockDevice> JournaledDevice<D> {
         Ok(())
     }
 
-    /// Changes the superblock on the device, whatever this host remembers of it: another program may have
-    /// taken the volume over.
+    /// Changes the superblock as it is on the device, not as in memory: another program may have taken the
+    /// volume over.
     fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut sector = vec![0; SUPERBLOCK_BYTES.max(self.geometry().sector_bytes as usize)];
         self.inner.control().drop_cached(0, sector.len() as u64);
@@ -279,14 +278,14 @@ impl<D: BlockDevice> JournaledDevice<D> {
         self.is_unsynced.store(false, Ordering::Release);
         let result = self.inner.sync();
         if result.is_err() {
-            // Linux reports a lost write once, and a later success does not cover it.
+            // Linux reports a lost write once; a later success does not mean that it was repeated.
             self.stats.lock().state = JournalState::Failed;
         }
         result
     }
 
-    /// Whether these bytes are, in part, those of a block in the journal, or of the superblock while there
-    /// are any.
+    /// Whether these bytes overlap a block in the journal, or the superblock while the journal has any
+    /// blocks.
     fn must_drain(&self, offset: u64, len: u64) -> bool {
         let live = self.live.read();
         let block_bytes = self.area.block_bytes as u64;
@@ -320,13 +319,13 @@ impl<D: BlockDevice> JournaledDevice<D> {
         result
     }
 
-    /// Writes block 0, and has the superblock in it say whether the journal counts.
+    /// Writes block 0, with the state of the journal in its superblock.
     fn write_superblock(&self, block: &[u8], mut superblock: Superblock) -> io::Result<()> {
         let writer = &mut *self.writer.lock();
         if !self.live.read().is_empty() {
             self.empty(writer)?;
         }
-        // The journal counts again from this superblock on, or is used from here on.
+        // From this superblock on, the journal counts again, or is in use.
         if self.state() == JournalState::On
             && (self.is_unused.load(Ordering::Acquire) || !writer.has_begun)
             && let Err(error) = self.begin_era(writer)
@@ -345,7 +344,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         self.is_unsynced.store(true, Ordering::Release);
         self.is_unused.store(is_unused, Ordering::Release);
         if result.is_ok() {
-            // A record waits until this is durable, as for everything that is written past the journal.
+            // A record waits until this is durable, as for every write that bypasses the journal.
             writer.is_noted = true;
             self.volume_blocks.store(superblock.blocks, Ordering::Release);
         }
@@ -377,8 +376,8 @@ impl<D: BlockDevice> JournaledDevice<D> {
         (block, checksum)
     }
 
-    /// The gap before the next record, in blocks. After something else was written and is to be made
-    /// durable before, the head is not after the last record or the headers.
+    /// The gap before the next record, in blocks; 0 if another write has to be made durable first, since
+    /// the head is then elsewhere.
     fn gap(&self, writer: &Writer) -> u32 {
         match writer.has_begun && !self.is_unsynced.load(Ordering::Acquire) {
             true => writer.gaps.next(),
@@ -386,7 +385,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         }
     }
 
-    /// Writes a record at a place, which is a gap after the last record or is not.
+    /// Writes a record at a place, which may be a gap after the last record.
     fn write_record(
         &self,
         writer: &mut Writer,
@@ -408,7 +407,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         let images = blocks.iter().map(|(_, image)| IoSlice::new(image));
         let slices: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&head)).chain(images).collect();
         let written = self.medium().write_at(self.area.offset(at), &slices);
-        // A sync of the volume's device that fails is the end of the volume, one of another is not.
+        // A failed sync of the volume's own device ends all writes; one of another device does not.
         let written = match self.medium.is_some() {
             true => written.and_then(|()| self.flush_journal()),
             false => written,
@@ -438,11 +437,12 @@ impl<D: BlockDevice> JournaledDevice<D> {
         Ok(true)
     }
 
-    /// Goes on without a journal that cannot be written: all that it has is in memory, too.
+    /// Continues without a journal that cannot be written: all of its images are also in memory.
     fn leave(&self, writer: &mut Writer, why: &io::Error) -> io::Result<()> {
         tracing::warn!("the journal cannot be written ({why}); the volume continues without it");
-        // The next header makes whatever arrived of the record void. On another device than the
-        // volume's, that has lost something perhaps, a header that is written proves nothing.
+        // The next header invalidates the parts of the record that were written. This does not work on
+        // another device than the volume's, which may have lost data: a successful write of a header proves
+        // nothing there.
         if self.medium.is_some() {
             self.write_home()?;
             self.give_up(why)?;
@@ -463,7 +463,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         stats.written_bytes += bytes_of(1 + images);
         stats.flushes += flushes;
         stats.images += images as u64;
-        // Each that did not take another's place has one of its own.
+        // Each image that did not replace another one has a place of its own.
         let added = (bytes_of(live_blocks) - stats.live_bytes) / self.area.block_bytes as u64;
         stats.superseded_images += images as u64 - added;
         stats.live_bytes = bytes_of(live_blocks);
@@ -479,7 +479,7 @@ impl<D: BlockDevice> BlockDevice for JournaledDevice<D> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let end = offset.saturating_add(buf.len() as u64);
         let from = (offset + 1).saturating_sub(self.area.block_bytes as u64);
-        // Taken before home is read: what is not in the journal any more is at home by then.
+        // Taken before the home device is read: a block that has left the journal by now is already there.
         let images: Vec<(u64, Arc<[u8]>)> = {
             let live = self.live.read();
             live.range(from..end).map(|(at, image)| (*at, Arc::clone(image))).collect()

@@ -1,11 +1,11 @@
 //! How far after the last record the next one goes.
 //!
-//! When a record is durable, the place after it has just passed under the head of a disk, and comes back
-//! after a whole turn: a journal that is written densely takes a turn for each record, as Trail's authors
-//! found (Chiueh and Huang, ICDE 1999). A little further on, a record meets the head. How much further
-//! depends on the disk and on how soon the next record comes, so it is tried out: each gap takes its turns,
-//! the one that was fastest stays, and now and then a neighbour of it is tried again. A device that is
-//! quick without gaps is left alone, and a gap that gains next to nothing is not worth its space.
+//! When a record is durable, the place after it has just passed under the head of a disk, and returns after a
+//! whole turn. Records without gaps therefore take a turn each, as Trail's authors found (Chiueh and Huang,
+//! ICDE 1999). A place a little further on reaches the head in time. The best distance depends on the disk
+//! and on the time until the next record, so it is measured: each gap is tried, the fastest is used, and now
+//! and then one of its neighbours is tried again. A device that is fast without gaps gets none, and a gap
+//! that gains little is not worth its space.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ const RETRY: u32 = 256;
 /// A record that takes at most this long did not wait for a turn of a disk.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// The most recent records of which the mean is taken.
+/// The number of recent records of which the mean is taken.
 const WINDOW: u32 = 16;
 
 struct Candidate {
     blocks: u32,
-    /// The mean time of the last records behind such a gap.
+    /// The mean time of the last records after such a gap.
     mean: Duration,
     /// The records of that mean, up to [`WINDOW`].
     count: u32,
@@ -63,7 +63,7 @@ impl Gaps {
         Gaps { candidates, now: 0, until_retry: RETRY, is_retry_above: true }
     }
 
-    /// Candidates rise from none, one of them is in use, and no mean is of more records than the window.
+    /// Candidates ascend from no gap, one of them is in use, and no mean is of more records than the window.
     pub fn check(&self) {
         assert_eq!(self.candidates.first().map(|candidate| candidate.blocks), Some(0));
         assert!(self.candidates.windows(2).all(|pair| pair[0].blocks < pair[1].blocks));
@@ -91,7 +91,7 @@ impl Gaps {
         };
     }
 
-    /// The shortest of those that have had the fewest trials, if these were too few.
+    /// The shortest of the gaps with the fewest trials, if these were too few.
     fn least_tried(&self) -> Option<usize> {
         let trials = |index: &usize| self.candidates[*index].count;
         (0..self.candidates.len()).filter(|index| trials(index) < TRIAL).min_by_key(trials)

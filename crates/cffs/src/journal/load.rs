@@ -1,7 +1,7 @@
-//! Reading a journal: which header counts, and what the records of its era have.
+//! Reading a journal: its valid header, and the images in the records of its era.
 //!
-//! Records may be anywhere after the headers, so all of the journal is read once, in the order of the
-//! device, and what belongs together is seen from the numbers of the records.
+//! Records may be anywhere after the headers, so all of the journal is read once, in the order of the device,
+//! and the numbers of the records give their order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,15 +24,15 @@ pub(super) struct Loaded {
     pub records: u64,
     /// The newest image of each block.
     pub images: Images,
-    /// Damage: what comes after it is not among the images.
+    /// Damage: images after it are left out.
     pub doubt: Option<Corruption>,
 }
 
-/// Reads the journal; only its header, if nothing else counts.
+/// Reads the journal; only its header, if its records do not count.
 ///
-/// A record that is not whole ends it: it was being written when the program or the host stopped, and
-/// nothing has reported it as durable. If a later record exists, the one before it was durable when the
-/// later one was begun, and has been damaged since.
+/// An incomplete record ends it: it was being written when the program or the host stopped, and was never
+/// reported as durable. But if a later record exists, the incomplete one was durable when the later one was
+/// begun, and has been damaged since.
 pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> Loaded {
     let mut window = Window { device, area, first: 0, bytes: Vec::new(), singly_before: 0 };
     let headers = [0, 1].map(|block| window.header(block));
@@ -47,10 +47,10 @@ pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> 
     let mut scan = Scan::of(&mut window, header.era, u64::MAX);
     let (records, end) = scan.chain();
     if scan.records.values().any(|found| found.is_whole && found.place.sequence >= records) {
-        // Rare, and so not worth keeping more images than the newest.
+        // This is rare, so only the newest images are kept.
         scan = Scan::of(&mut window, header.era, records);
     }
-    // Of the record that should come next something may be there, if a crash came while it was written.
+    // Parts of the next record may exist, if the system crashed while it was written.
     if scan.is_cut_off || scan.records.keys().any(|sequence| *sequence > records) {
         let block = BlockNo(area.start + u64::from(end));
         loaded.doubt = Some(Corruption::JournalRecord { block });
@@ -60,8 +60,8 @@ pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> 
     loaded
 }
 
-/// Whether the volume is clean by its own superblock, and which header that has noted: a copy does not
-/// know.
+/// Whether the volume is clean by its own superblock, and the header recorded there; copies of the superblock
+/// do not have these.
 pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, Noted) {
     let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
     match device.read_at(0, &mut sector).map(|()| Superblock::decode(&sector, 0)) {
@@ -71,12 +71,13 @@ pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, Noted) {
 }
 
 impl Loaded {
-    /// Drops the journal if it and the volume are of different times, or of different copies of a volume.
+    /// Drops the journal if it and the volume are not from the same time, or from different copies of a
+    /// volume.
     ///
-    /// The superblock notes each header after that is durable, and before the next header is written: so the
-    /// journal of this volume has the noted header or the one after it, which names the era of the noted one.
-    /// On another device, a record waits until the note is durable, so the header after the noted one has no
-    /// records.
+    /// The superblock records each header when that is durable, and before the next header is written. The
+    /// journal of this volume therefore has the recorded header or the next one, which names the era of the
+    /// recorded one. On another device, a record waits until the superblock is durable, so the next header
+    /// has no records.
     pub fn drop_if_not_of(&mut self, noted: Noted, is_external: bool) {
         let Some(header) = self.header else { return };
         let (sequence, Noted { sequence: number, era }) = (header.sequence, noted);
@@ -109,12 +110,12 @@ struct Scan {
     records: BTreeMap<u64, Found>,
     /// The newest image of each block, with the number of its record.
     images: BTreeMap<u64, (u64, Arc<[u8]>)>,
-    /// Whether something could not be read, which may have been a record.
+    /// Whether a block, perhaps of a record, could not be read.
     is_cut_off: bool,
 }
 
 impl Scan {
-    /// Reads all of the journal, and keeps images of records before the one with this number.
+    /// Reads all of the journal, and keeps the images of records before the one with this number.
     fn of(window: &mut Window<'_>, era: u64, limit: u64) -> Scan {
         let mut scan =
             Scan { records: BTreeMap::new(), images: BTreeMap::new(), is_cut_off: false };
@@ -220,7 +221,7 @@ impl Window<'_> {
         Header::decode(self.block(at).ok()?, area.checksum).filter(is_own)
     }
 
-    /// The images of a record whose first block is here; none if one is not whole.
+    /// The images of a record whose first block is here; none if one of them is incomplete.
     fn images(&mut self, at: u32, record: &Record) -> Option<Vec<(u64, Arc<[u8]>)>> {
         let area = self.area;
         if at as usize + record.entries.len() >= area.blocks as usize {

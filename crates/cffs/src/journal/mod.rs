@@ -76,12 +76,12 @@ pub fn is_external(superblock: &Superblock) -> bool {
     has_journal(superblock) && superblock.journal.flags.contains(JournalFlags::EXTERNAL)
 }
 
-/// Whether the volume can be read right without its journal: there is nothing in it.
+/// Whether the volume can be read without its journal, since the journal is empty.
 pub fn is_empty(superblock: &Superblock) -> bool {
     superblock.state == State::Clean || superblock.journal.flags.contains(JournalFlags::UNUSED)
 }
 
-/// Takes over which header of the journal the superblock in block 0 has noted, if that is newer.
+/// Takes over the header that the superblock in block 0 records, if that is newer.
 pub fn renew_note(device: &dyn BlockDevice, superblock: &mut Superblock) {
     let (_, noted) = load::own_state(device);
     if noted.sequence > superblock.journal.sequence {
@@ -105,15 +105,15 @@ pub fn erase(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()
         device.write_at(at, &[IoSlice::new(&zeros[..len as usize])])?;
         at += len;
     }
-    // A header that is there before the zeros are could lead to records that were there before them.
+    // If the header were written before the zeros, old records could be found with it.
     device.sync()?;
     let noted = area.header(Noted::of(superblock));
     area.write_headers(device, area.next_header(&noted, device))?;
     device.sync()
 }
 
-/// The device that has the journal of the volume on this one, where that is another. It must be the one that
-/// the superblock names, and as long as the journal.
+/// The other device that has the journal of the volume on this one. It must be the one that the superblock
+/// names, and at least as long as the journal.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ pub fn medium(
     let mut found = Vec::new();
     for at in 0..HEADER_BLOCKS {
         let mut block = vec![0; area.block_bytes];
-        // One that cannot be read is for the other to make up for.
+        // If one cannot be read, the other is used.
         if medium.read_at(area.offset(at), &mut block).is_ok() {
             found.extend(Header::journal_uuid(&block));
         }
@@ -187,8 +187,8 @@ pub fn lost(doubt: &Corruption) -> Error {
 }
 
 /// The device with the volume's journal over it, if the volume has one and the device is not such a one
-/// already. A superblock that cannot be used is left to its next reader, and so is a volume with an
-/// empty journal on another device, if `is_optional` says so and that is not there or damaged.
+/// already. Returns the device as it is if its superblock cannot be used, which its next reader reports, and,
+/// with `is_optional`, if the journal is empty and its device is missing or damaged.
 ///
 /// # Errors
 ///

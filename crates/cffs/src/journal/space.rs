@@ -1,7 +1,7 @@
 //! The place of the next record in the journal.
 //!
-//! Gaps leave most of the journal free when its end is reached, so the next records go between those that are
-//! there, lap after lap: each a gap after the last one, or a little further, where there is room.
+//! Gaps leave most of the journal free when its end is reached, so the next records are written between the
+//! existing ones, lap after lap: each a gap after the last one, or at the next place with room.
 //!
 //! ```text
 //!   first lap:  0 · · · · 1 · · · · 2 · · · · 3 · · · ·
@@ -18,13 +18,13 @@ mod tests;
 
 /// Which blocks of the journal have records of its era.
 pub(super) struct Space {
-    /// The blocks from where to where, each run with its neighbours.
+    /// The used runs, as the block after each run by its first block; adjacent records are joined.
     taken: BTreeMap<u32, u32>,
     /// The block after the last record.
     next: u32,
     blocks: u32,
-    /// How far after the gap a record may go: one in fifty has to, and waits for a turn of the disk at most.
-    /// Where there is no room so far, there is hardly any.
+    /// How far after the gap a record may be placed. One record in fifty needs this, and waits at most for a
+    /// turn of the disk. If no room is found up to here, hardly any is left.
     detour_max: u32,
 }
 

@@ -8,9 +8,9 @@ use crate::format::journal::{Header, Place};
 /// The end of the journal: its header, and the number and the place of the next record.
 pub(super) struct Writer {
     pub header: Header,
-    /// Whether the header is one of this opening, and so records may follow it.
+    /// Whether the header was written by this opening, so that records may follow it.
     pub has_begun: bool,
-    /// Whether the superblock has noted the header, or need not know it.
+    /// Whether the superblock records the header, or need not.
     pub is_noted: bool,
     pub space: Space,
     pub place: Place,

@@ -1,5 +1,5 @@
-//! Rules of the lock table, and of what is in flight. A test breaks one at a time, and the schedules of
-//! `tests/schedules` have to find that.
+//! Rules of the lock table, and of data in flight. A test breaks one at a time, and the schedules of
+//! `tests/schedules` must detect it.
 
 /// How many choices a thread lingers.
 #[cfg(feature = "schedules")]
@@ -20,9 +20,9 @@ pub enum Rule {
     GateAlone,
     /// The lock of epochs is taken before the gate.
     EpochsBeforeGate,
-    /// An inode stays locked until all of a change is made.
+    /// An inode stays locked until a change is complete.
     InodeHeld,
-    /// A directory stays locked between finding a name and noting it among the recent ones.
+    /// A directory stays locked between finding a name and entering it in the table of recent names.
     DirectoryHeld,
     /// A directory is locked before its files.
     DirectoryFirst,
@@ -45,8 +45,8 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Those that the schedules have to find: all but those of clusters, and [`Rule::DirectoryHeld`], for
-    /// which too few of them are close enough.
+    /// The rules whose violations the schedules must detect: all but those of clusters, and
+    /// [`Rule::DirectoryHeld`], which too few schedules detect.
     pub const ALL: [Rule; 13] = [
         Rule::SpilledStays,
         Rule::PagesStay,
@@ -63,7 +63,7 @@ impl Rule {
         Rule::EpochsWake,
     ];
 
-    /// Those that the schedules on volumes with compressed contents have to find.
+    /// The rules whose violations the schedules on volumes with compressed contents must detect.
     pub const OF_CLUSTERS: [Rule; 5] = [
         Rule::PagesStay,
         Rule::ChangedPagesStay,
@@ -81,7 +81,7 @@ impl Rule {
         true
     }
 
-    /// Gives other threads time to do what the rule forbids, where it is broken.
+    /// Where the rule is broken, gives other threads time to interfere.
     #[inline(always)]
     pub fn linger(self) {
         #[cfg(feature = "schedules")]

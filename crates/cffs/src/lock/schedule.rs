@@ -1,9 +1,8 @@
 //! Deterministic schedules, for tests of interleavings (feature `schedules`).
 //!
-//! The threads of a [`Schedule`] run one at a time. At each lock that is taken, each wait and each request
-//! of a test's device, a choice that depends on the seed alone says which one runs on. So a seed repeats its
-//! interleaving, and another seed gives another one. A wait with a limit may end at any time. Other threads
-//! use the locks as if this module was not here.
+//! The threads of a [`Schedule`] run one at a time. At each lock, each wait and each request of a test's
+//! device, the seed alone determines which thread runs next. The same seed repeats the interleaving, and
+//! another seed gives another one. A wait with a limit may end at any time. Other threads are not affected.
 //!
 //! ```text
 //!             point                 released, notified, time out
@@ -30,9 +29,9 @@ pub use scope::{Scope, scope};
 
 use super::Rule;
 
-/// A schedule that makes more choices than this is taken for one that does not end.
+/// A schedule with more choices than this counts as endless.
 const CHOICES_MAX: u64 = 2_000_000;
-/// Of how many choices one lets a wait with a limit end, while other threads can run.
+/// One in this many choices ends a wait with a limit, while other threads can run.
 const TIME_OUT_PART: u64 = 16;
 
 /// The threads of one test, and who runs.
@@ -82,7 +81,7 @@ enum Wait {
 enum Style {
     /// One in this many choices is for another thread.
     Switches(u64),
-    /// The thread of the highest priority runs; one in this many choices lowers that of the running thread.
+    /// The thread of the highest priority runs; one in this many choices lowers its priority.
     Priorities(u64),
 }
 
@@ -277,7 +276,7 @@ impl Threads {
         self.threads.iter().all(|thread| thread.status == Status::Ended)
     }
 
-    /// Makes those ready that wait for this; one of them if `only_one`.
+    /// Makes the threads that wait for this ready; one of them if `only_one`.
     fn wake(&mut self, is_awaited: impl Fn(Wait) -> bool, only_one: bool) {
         let is_woken =
             |thread: &Thread| matches!(thread.status, Status::Waiting(wait) if is_awaited(wait));
@@ -292,7 +291,7 @@ impl Threads {
         }
     }
 
-    /// Chooses the thread that runs on; the one that runs now is `me`.
+    /// Chooses the thread that runs next; `me` runs now.
     fn choose(&mut self, me: usize) {
         self.choices += 1;
         if self.choices > CHOICES_MAX {

@@ -143,7 +143,7 @@ impl<'a> Regrouper<'a> {
         self.writer.inodes.layout.has_clusters()
     }
 
-    /// How often references to clusters changed since the volume was opened.
+    /// How often references to clusters have changed since the volume was opened.
     pub(crate) fn reference_changes(&self) -> u64 {
         self.writer.inodes.intent_log.reference_changes()
     }

@@ -25,7 +25,7 @@ pub struct RegroupProgress {
     pub protected: u64,
     /// Files that stay because their contents cannot be read, or do not match their checksum.
     pub damaged: u64,
-    /// Space of dead contents in clusters that compaction freed, in bytes.
+    /// Bytes of dead contents in clusters that compaction freed.
     #[serde(default)]
     pub freed_bytes: u64,
 }

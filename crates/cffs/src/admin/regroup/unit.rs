@@ -72,8 +72,8 @@ impl Unit {
         Unit { files: Vec::new(), fragments: 0, fragments_max, per_block, cost, ranks: 0 }
     }
 
-    /// The files of a key in the order of the device, in which a reader of all of them goes through them: so
-    /// a large one that is well is cut into units that do. Each is given its rank before.
+    /// The files of a key, in the order of the device, in which a reader of all of them reads them. The units
+    /// of a large key that is already stored in order are then in order, too. Each file gets its rank first.
     pub fn in_device_order(&mut self, mut files: Vec<Candidate>) -> Vec<Candidate> {
         self.rank(&mut files);
         files.sort_by_key(Candidate::first_block);
@@ -110,9 +110,9 @@ impl Unit {
         Unit { files, fragments, ..*self }
     }
 
-    /// The first files and the others, about as many blocks each; itself if one of them were shorter than
-    /// the break-even of the device. Longer ones cost less than twice as much to read
-    /// one by one as they would in one run: none of them is moved again as soon as there is such a run.
+    /// The first files and the others, about as many blocks each; itself if one of them were shorter than the
+    /// break-even of the device. Reading longer ones one by one costs less than twice as much as reading them
+    /// in one run, so they are not moved again when such a run is free.
     pub fn halves(mut self) -> Result<[Unit; 2], Unit> {
         let (mut middle, mut first) = (0, 0);
         for file in &self.files {

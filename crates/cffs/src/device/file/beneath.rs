@@ -5,8 +5,8 @@
 //!   /dev/loop2 ──loop──▶ /dev/sdb2 ──part of──▶ /dev/sdb             a device: it is claimed
 //! ```
 //!
-//! The kernel keeps claims of a partition and of its whole disk apart, and a device from what the
-//! device mapper has made of it. It knows nothing of a loop device and its file.
+//! The kernel excludes claims of a partition and of its whole disk from each other, and those of a device and
+//! of the device mapper's devices over it. It does not do this for a loop device and its file.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,17 +19,17 @@ use rustix::ioctl;
 use super::lock::Span;
 use super::loop_info::LoopInfo;
 
-/// The kernel counts the places and sizes of partitions in these.
+/// The unit of the kernel's offsets and sizes of partitions, in bytes.
 const SYSFS_SECTOR_BYTES: u64 = 512;
-/// Loop devices over partitions of loop devices, and so on: more than anybody builds.
+/// The most levels of devices, such as loop devices over partitions of loop devices.
 const DEPTH_MAX: usize = 16;
 
 /// The file or device directly below a block device.
 #[derive(Debug)]
 pub(super) enum Beneath {
-    /// Nothing that matters: it is a disk, or the kernel keeps those beneath it away from others.
+    /// Nothing relevant: it is a disk, or the kernel protects the devices below.
     Nothing,
-    /// This range of the disk of which it is a partition. A claim of the one holds for the other.
+    /// This range of the disk of which it is a partition. A claim of one of the two covers the other.
     Disk(u64, Span),
     /// This range of another block device.
     Device(u64, Span),
@@ -83,10 +83,10 @@ pub(super) fn beneath(device: &File, number: u64, span: Span) -> io::Result<Bene
     })
 }
 
-/// The chain of block devices beneath one, with the range of each; ends at a disk or a file.
+/// The chain of block devices below one, with the range of each; ends at a disk or a file.
 pub(super) struct Chain {
     pub(super) devices: Vec<(u64, Span)>,
-    /// Those of them that a claim of the one above does not claim.
+    /// Those that are not covered by the claim of the device above them.
     pub(super) to_claim: Vec<u64>,
     pub(super) file: Option<(Backing, PathBuf, Span)>,
 }
@@ -125,7 +125,7 @@ impl Chain {
     }
 }
 
-/// The loop devices that stand on some of this range of a file or a device.
+/// The loop devices over any part of this range of a file or a device.
 pub(super) fn loops_over(ground: Backing, span: Span) -> Vec<(PathBuf, u64)> {
     let Ok(found) = fs::read_dir("/sys/block") else { return Vec::new() };
     let stands_there = |name: &std::ffi::OsStr| {
@@ -157,7 +157,7 @@ pub(super) fn open_number_with(number: u64, options: &fs::OpenOptions) -> io::Re
     if file.metadata()?.rdev() == number { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Whether the kernel says of a block device, or of the disk of which it is a part, that it turns.
+/// Whether the kernel reports the block device, or the disk of a partition, as rotational.
 pub(super) fn is_rotational(device: &File) -> bool {
     let Ok(metadata) = device.metadata() else { return false };
     let whole = sysfs(metadata.rdev());

@@ -1,8 +1,8 @@
 //! Requests that bypass the host's page cache.
 //!
-//! The kernel wants the offset, the length and the memory of such a request aligned. A request that
-//! is not aligned goes through a buffer that is; a write that covers only a part of an aligned
-//! block must read the rest of it first, and runs alone so that no other write comes between.
+//! The kernel requires that the offset, the length and the memory of such a request are aligned. An unaligned
+//! request uses an aligned buffer. A write of a part of an aligned block first reads the rest of the block,
+//! while no other write runs.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::{total_len, write_vectored};
 
-/// Where the kernel does not say, a page suits every device.
+/// If the kernel does not report the alignment: a page suits every device.
 const PAGE_BYTES: u64 = 4096;
 
 /// The alignment that the file requires of direct requests.

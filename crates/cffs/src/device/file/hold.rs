@@ -1,4 +1,4 @@
-//! Keeping other programs away from a device, by whatever path they come.
+//! Excludes other programs from a device, whatever path they use.
 //!
 //! | path | kept apart by |
 //! | --- | --- |
@@ -7,9 +7,9 @@
 //! | the block device by another node, its partitions, what the device mapper made of it, a mount | the kernel's claim (`O_EXCL`), along the whole chain |
 //! | a loop device over the same range that a mount or another program has claimed | the claim, which is tried |
 //!
-//! Nothing here waits: a second process lets go of all it has and may try again. Claims come before
-//! locks, and both go only after the device's last descriptor is closed, by which the kernel has
-//! written what it held of it.
+//! Nothing here waits: if a lock or claim fails, the process releases the others and may try again. Claims
+//! are taken before locks. Both are released after the device's last descriptor is closed, when the kernel
+//! has written its cached data.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ use super::beneath::{self, Backing, Chain, loops_over};
 use super::lock::{self, Process, Span, Use};
 use super::reopen;
 
-/// Locks and claims that keep other programs away as long as this value exists.
+/// Locks and claims that exclude other programs as long as this value exists.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     /// The device's own claim, if it is a block device that is written.
@@ -40,9 +40,9 @@ pub(super) struct Hold {
 /// The process that keeps a device from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A program that writes it; which one, where the system shows that.
+    /// A program that writes it, with the process if the system shows it.
     Writer(Option<Process>),
-    /// A program that reads it and must not see it change.
+    /// A program that reads it, during which it must not change.
     Reader(Option<Process>),
     /// A mount by the kernel, or a program that has claimed the block device; another device over the
     /// same bytes if it is not this one.
@@ -77,14 +77,14 @@ impl From<io::Error> for Refusal {
 }
 
 impl Hold {
-    /// Claims a block device, so that neither a mount nor a program that asks for it has it.
+    /// Claims a block device, so that no mount and no other claim can have it.
     pub(super) fn claim(path: &Path) -> Result<Hold, Refusal> {
         let claim =
             claim(|options| options.open(path))?.ok_or(Refusal::InUse(User::Claim(None)))?;
         Ok(Hold { claim: Mutex::new(Some(claim)), ..Hold::default() })
     }
 
-    /// Locks the file, and what it stands on if it is a block device.
+    /// Locks the file; for a block device, also the devices and the file below it.
     pub(super) fn lock(mut self, file: &File, access: Access) -> Result<Hold, Refusal> {
         take(file, Span::ALL, access)?;
         self.is_whole = true;
@@ -101,7 +101,7 @@ impl Hold {
             let is_own = |number: u64| own.iter().any(|(device, _)| *device == number);
             let others = loops_over(backing, span).into_iter();
             for (path, _) in others.filter(|(_, number)| !is_own(*number)) {
-                // The claim is released at once: it only has to show that no other program has it now.
+                // The claim is released at once: it only tests whether another program has the device now.
                 if claim(|options| options.open(&path)).is_ok_and(|claimed| claimed.is_none()) {
                     return Err(Refusal::InUse(User::Claim(Some(path))));
                 }
@@ -119,7 +119,7 @@ impl Hold {
             }
         }
         let Some((backing, path, span)) = &chain.file else { return Ok(()) };
-        // The path is that of another mount namespace, perhaps, or of a file that was removed.
+        // The path may be of another mount namespace, or of a file that was removed.
         let open = File::options().read(true).write(access == Access::ReadWrite).open(path);
         match open {
             Ok(file) if Backing::of(&file)? == *backing => {
@@ -131,7 +131,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Lets go of the claim on the device itself: the kernel claims it for a mount.
+    /// Releases the claim on the device itself: the kernel claims it for a mount.
     pub(super) fn lend_claim(&self) {
         *self.claim.lock() = None;
     }
@@ -143,7 +143,7 @@ impl Hold {
         Ok(())
     }
 
-    /// All descriptors that keep others away, but for the file's own.
+    /// All descriptors with locks and claims, except the file's own.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         let beneath = self.beneath.lock();
         let claim = self.claim.lock();
@@ -155,7 +155,7 @@ impl Hold {
         Hold { beneath: Mutex::new(files), is_whole, ..Hold::default() }
     }
 
-    /// Lets go of everything but the lock on the file, which goes with that.
+    /// Releases everything except the lock on the file, which ends with the descriptor.
     pub(super) fn release(&self) {
         self.lend_claim();
         self.beneath.lock().clear();

@@ -1,8 +1,7 @@
-//! Handing an open device to the program that takes this one's place in the same process (`exec`).
+//! Hands an open device to the program that replaces this one in the same process (`exec`).
 //!
-//! The locks and claims that keep others away belong to open descriptors, and descriptors outlive `exec`
-//! if they are asked to. So the device is held all the time, and the new program needs no right to
-//! open it.
+//! The locks and claims belong to open descriptors, which can survive `exec`. The device therefore stays
+//! locked all the time, and the new program needs no permission to open it.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +26,7 @@ pub struct Inheritance {
 }
 
 impl FileDevice {
-    /// Has all descriptors of the device outlive an `exec`, or no longer do so.
+    /// Makes all descriptors of the device survive an `exec`, or not.
     ///
     /// # Errors
     ///
@@ -48,7 +47,7 @@ impl FileDevice {
         Ok(inheritance)
     }
 
-    /// The device that the program before this one has left, with its geometry of now.
+    /// The device that the previous program left open, with its current geometry.
     ///
     /// # Errors
     ///
@@ -70,8 +69,8 @@ impl FileDevice {
     }
 }
 
-/// Takes over a descriptor that the program before this one has left under this number for nothing else, to
-/// be called once for it, before anything else is opened.
+/// Takes over the descriptor that the previous program left open under this number. To be called once for it,
+/// before anything else is opened.
 ///
 /// # Errors
 ///
@@ -88,8 +87,9 @@ pub fn inherited_descriptor(number: RawFd) -> io::Result<OwnedFd> {
     Ok(descriptor)
 }
 
-/// Keeps the programs that this one starts from inheriting its descriptors, but for standard input, output
-/// and error. Those that it was started with itself are inherited otherwise, with the locks on their files.
+/// Prevents programs that this one starts from inheriting its descriptors, except standard input, output and
+/// error. Otherwise they would inherit the descriptors with which this program was started, and the locks on
+/// their files.
 ///
 /// # Errors
 ///

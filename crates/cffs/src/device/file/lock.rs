@@ -1,8 +1,8 @@
 //! Locks on ranges of a file, and the processes that hold them.
 //!
-//! The locks are those of open file descriptions (`F_OFD_SETLK`). They are on the inode, so that the
-//! path, a link, a bind mount or another mount namespace makes no difference. A lock for writing takes
-//! a descriptor that is open for writing: a user who may only read the file cannot pass for a writer.
+//! The locks are those of open file descriptions (`F_OFD_SETLK`). They are on the inode, so that the path, a
+//! link, a bind mount or another mount namespace makes no difference. A lock for writing takes a descriptor
+//! that is open for writing: a user who may only read the file cannot lock it as a writer.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ use super::Access;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u64,
-    /// `None` for all that follows, however long the file becomes.
+    /// `None` for everything up to the end of the file, even if it grows.
     pub(super) len: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Span {
         self.start < end(other) && other.start < end(self)
     }
 
-    /// As the kernel takes it, which has a length of 0 for all that follows.
+    /// In the kernel's form, in which the length 0 means up to the end of the file.
     fn lock(self, kind: libc::c_int) -> libc::flock {
         libc::flock {
             l_type: kind as libc::c_short,
@@ -60,8 +60,8 @@ pub(super) enum Use {
     Writes,
 }
 
-/// Locks a range until the file is closed, shared for reading and alone for writing. Does not wait:
-/// where another lock is in the way, returns what its holder does.
+/// Locks a range until the file is closed, shared for reading and exclusively for writing. Does not wait: if
+/// another lock conflicts, returns how its holder uses the file.
 pub(super) fn lock(file: &File, span: Span, access: Access) -> io::Result<Option<Use>> {
     let kind = match access {
         Access::ReadOnly => libc::F_RDLCK,
@@ -75,7 +75,7 @@ pub(super) fn lock(file: &File, span: Span, access: Access) -> io::Result<Option
     }
 }
 
-/// Lets go of all locks that this open file has in a range.
+/// Releases all locks that this open file has in a range.
 pub(super) fn unlock(file: &File, span: Span) -> io::Result<()> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&span.lock(libc::F_UNLCK)))?;
     Ok(())
@@ -105,8 +105,8 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// The process that has a lock of this kind on the file, where the system shows it: a user sees their
-/// own processes, root all of them.
+/// The process that has a lock of this kind on the file, if the system shows it: users see their own
+/// processes, root sees all.
 pub(super) fn holder(file: &File, kind: Use) -> Option<Process> {
     let wanted = file.metadata().ok()?;
     let is_it = |process: &fs::DirEntry| has_lock(process, &wanted, kind) == Some(true);

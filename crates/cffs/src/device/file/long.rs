@@ -1,11 +1,11 @@
 //! Long requests of a block device, past the host's page cache.
 //!
-//! The cache would keep a second copy of what the cache above has. And it hands the device single pages,
-//! of which this takes few in one request: 128 by the kernel's default, half a mebibyte. What is in
-//! huge pages goes in requests as long as the device takes.
+//! The page cache would keep a second copy of the data in the cache above. It also passes single pages to the
+//! device, which accepts few of these in one request: 128 by the kernel's default, half a mebibyte. Data in
+//! huge pages is sent in requests as long as the device accepts.
 //!
-//! The kernel keeps both ways the same: before a request past its cache it writes what it holds of the
-//! range, and after a write there it forgets it.
+//! The kernel keeps both ways consistent: before a request that bypasses its cache it writes its cached data
+//! of the range, and after such a write it drops it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -18,10 +18,10 @@ use super::direct::DirectAlignment;
 use super::{Access, reopen, total_len};
 use crate::device::LongBuffer;
 
-/// From this length on a read goes past the page cache.
+/// Reads of at least this length bypass the page cache.
 const READ_BYTES: usize = 256 << 10;
-/// From this length on a write does. It waits for the device, while shorter ones gather in the page
-/// cache, from where the device has many at once to choose from.
+/// Writes of at least this length bypass it. They wait for the device. Shorter ones gather in the page cache,
+/// so that the device can choose among many.
 const WRITE_BYTES: u64 = 1 << 20;
 /// The most that is written at once.
 const WRITE_BYTES_MAX: usize = 8 << 20;
@@ -50,16 +50,16 @@ impl LongRequests {
         LongRequests { file, alignment, page_bytes, memory }
     }
 
-    /// Reads if the request is long and suits the device. Otherwise, or if that fails, the page cache
-    /// has to do.
+    /// Reads if the request is long and suits the device. Otherwise, or on failure, the caller uses the page
+    /// cache.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
         buf.len() >= READ_BYTES
             && self.alignment.suits(offset, buf)
             && self.file.read_exact_at(buf, offset).is_ok()
     }
 
-    /// Writes if the request is long and of whole pages; `None` if it is not. A page that were changed
-    /// in part here and in part in the page cache, at the same time, could lose one of the changes.
+    /// Writes if the request is long and of whole pages; `None` if it is not. If parts of a page were changed
+    /// here and in the page cache at the same time, one of the changes could be lost.
     pub(super) fn write(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Option<io::Result<()>> {
         let len = total_len(bufs);
         let is_whole =

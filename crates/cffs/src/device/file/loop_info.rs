@@ -8,7 +8,7 @@ pub struct LoopInfo {
     pub device: u64,
     /// The file's inode.
     pub inode: u64,
-    /// The number of the block device, if it is one that is beneath.
+    /// The number of the block device, if the loop device is over one.
     pub rdevice: u64,
     /// Where in the file the device begins, in bytes.
     pub offset: u64,
@@ -20,7 +20,7 @@ pub struct LoopInfo {
     encrypt_key_size: u32,
     /// `LO_FLAGS_...`.
     pub flags: u32,
-    /// The file's name as it is shown, with a zero at its end.
+    /// The displayed name of the file, with a zero at its end.
     pub file_name: [u8; 64],
     crypt_name: [u8; 64],
     encrypt_key: [u8; 32],

@@ -1,12 +1,12 @@
 //! A device that is an image file or a raw block device.
 //!
-//! One program at a time may write a volume, and while one does, none may read it: an open device
-//! holds locks and claims on all that it stands on (module `hold`) until it is
-//! [released](FileDevice::release) or dropped. The sector of an image file is 4 KiB, the page in which
-//! the host writes it; that of a block device is its physical block.
+//! One program at a time may write a volume, and meanwhile no other may read it: an open device holds locks
+//! and claims on everything below it (module `hold`) until it is [released](FileDevice::release) or dropped.
+//! The sector of an image file is 4 KiB, the page in which the host writes it; that of a block device is its
+//! physical block.
 //!
-//! Writes go through the host's page cache unless [`OpenOptions::direct`] is set. A barrier is a
-//! sync here, because the host orders nothing by itself.
+//! Writes go through the host's page cache unless [`OpenOptions::direct`] is set. A barrier is a sync here,
+//! because the host does not order writes.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -47,22 +47,22 @@ use long::LongRequests;
 pub use loop_info::LoopInfo;
 pub use open::{Access, OpenError, OpenOptions};
 
-/// From this length on a write is sent to the device at once.
+/// Writes of at least this length are sent to the device at once.
 const LONG_WRITE_BYTES: u64 = 256 << 10;
 /// The longest read of an image file. The host splits it to suit its disk.
 const IMAGE_READ_BYTES: u64 = 1 << 20;
 /// The most buffers that the kernel takes in one request (`IOV_MAX`).
 const VECTOR_MAX: usize = 1024;
 
-/// An image file or a raw block device, kept from other programs.
+/// An image file or a raw block device, with the locks that exclude other programs.
 #[derive(Debug)]
 pub struct FileDevice {
-    /// `None` once others may have the device. Each request holds the lock, so that none is under way
-    /// when the descriptors are closed.
+    /// `None` once the device is released. Each request holds the lock, so that none is in progress when the
+    /// descriptors are closed.
     descriptors: RwLock<Option<Descriptors>>,
     /// As it was when the device was opened.
     geometry: Geometry,
-    /// The size to which it has grown since; 0 if it has not.
+    /// The size to which it has grown since it was opened; 0 if it has not.
     grown_bytes: AtomicU64,
     access: Access,
     is_block_device: bool,
@@ -87,7 +87,7 @@ impl FileDevice {
         OpenOptions { access, ..OpenOptions::default() }.open(path)
     }
 
-    /// Opens an existing image or block device, and waits up to `timeout` for the process that has it.
+    /// Opens an existing image or block device; waits up to `timeout` for a process that has it.
     pub fn open_waiting(
         path: &Path,
         access: Access,
@@ -98,7 +98,7 @@ impl FileDevice {
 
     /// Makes a sparse image of `size_bytes` zeros and opens it for writing.
     ///
-    /// An existing file loses its contents, but not while another program has it.
+    /// An existing file loses its contents, unless another program has it open.
     pub fn create(path: &Path, size_bytes: u64) -> Result<FileDevice, OpenError> {
         OpenOptions::default().create(path, size_bytes)
     }
@@ -108,8 +108,8 @@ impl FileDevice {
         self.is_block_device
     }
 
-    /// Whether this is a block device of which the kernel says that it turns, so that each flush may
-    /// wait for a rotation. Nothing is known of what an image file is on.
+    /// Whether this is a block device that the kernel reports as rotational, so that each flush may wait for
+    /// a rotation. False for an image file, since the device below it is unknown.
     pub fn is_rotational(&self) -> bool {
         self.is_block_device
             && self.open_descriptors().is_ok_and(|open| beneath::is_rotational(&open.file))
@@ -139,12 +139,12 @@ impl FileDevice {
         }
     }
 
-    /// Closes the device, to be called when the volume on it is closed: others may have it from now on,
-    /// and the disk below or the file system of the image can be taken away. Waits for the requests
-    /// under way; every later one fails with `ESTALE`.
+    /// Closes the device, to be called when the volume on it is closed: other programs may open it from now
+    /// on, and the disk can be removed or the file system of the image unmounted. Waits for the requests in
+    /// progress; later ones fail with `ESTALE`.
     pub fn release(&self) -> io::Result<()> {
         let Some(open) = self.descriptors.write().take() else { return Ok(()) };
-        // A copy of the descriptor in a child that has not executed its program yet keeps the lock.
+        // A child that has not executed its program yet has a copy of the descriptor, and so the lock.
         let unlocked = lock::unlock(&open.file, Span::ALL);
         drop(open);
         self.hold.release();
@@ -183,7 +183,7 @@ impl Descriptors {
     /// at the latest. Its pages need not stay in the host's page cache, since the cache above has the data.
     fn begin_writing(&self, offset: u64, len: u64) {
         if let Some(long) = NonZeroU64::new(len).filter(|_| len >= LONG_WRITE_BYTES) {
-            // A hint: a file system that does not take it writes when it likes.
+            // A hint: a file system that ignores it writes later.
             let _ = rustix::fs::fadvise(&self.file, offset, Some(long), Advice::DontNeed);
         }
     }
@@ -288,13 +288,13 @@ impl Control for FileDevice {
         Ok(())
     }
 
-    /// The kernel would read more than was chosen wherever it sees a pattern.
+    /// The kernel would read ahead on its own wherever it sees a pattern.
     fn expect_chosen_reads(&self) {
         let Ok(open) = self.open_descriptors() else { return };
-        // A file system that does not take the hint guesses on.
+        // A file system that ignores the hint continues to read ahead.
         let _ = rustix::fs::fadvise(&open.file, 0, None, Advice::Random);
         if self.is_block_device && self.direct.is_none() {
-            // Where it cannot be opened again, the page cache has to do.
+            // If it cannot be opened again, all requests use the page cache.
             open.long.get_or_init(|| LongRequests::of(&open.file, self.access).ok());
         }
     }
@@ -306,7 +306,7 @@ impl Control for FileDevice {
     }
 }
 
-/// Writes every buffer, in as few requests as the kernel allows, going on after a short one.
+/// Writes all buffers, in as few requests as the kernel allows; continues after a short one.
 fn write_vectored(file: &File, mut offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
     for batch in bufs.chunks(VECTOR_MAX) {
         let len = total_len(batch);

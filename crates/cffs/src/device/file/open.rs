@@ -21,10 +21,10 @@ const IMAGE_SECTOR_BYTES: u32 = 4096;
 /// The mode of an image that is made. A user who may read an image can read all files in it.
 const IMAGE_MODE: u32 = 0o600;
 
-/// How long a program that reads the device is waited for at most.
+/// The longest wait for a program that reads the device.
 const READER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait for a claimed block device at least: a program that opens another device over
-/// the same bytes claims it for a moment.
+/// The shortest wait for a claimed block device: a program that opens another device over the same bytes
+/// claims it for a moment.
 const CLAIM_PATIENCE: Duration = Duration::from_millis(200);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -47,8 +47,8 @@ pub struct OpenOptions {
     pub access: Access,
     /// Whether to bypass the host's page cache (`O_DIRECT`).
     pub direct: bool,
-    /// How long to wait for a program that writes the device; zero fails at once. One that reads it
-    /// is waited for no longer than two seconds.
+    /// How long to wait for a program that writes the device; zero fails at once. The wait for one that reads
+    /// it is at most two seconds.
     pub wait: Duration,
 }
 
@@ -69,7 +69,7 @@ pub enum OpenError {
         /// The path to open.
         path: PathBuf,
     },
-    /// The path leads to something other than a file or a block device.
+    /// The path is neither a file nor a block device.
     #[error("{}: neither an image file nor a block device", path.display())]
     NotADevice {
         /// The path to open.
@@ -126,8 +126,8 @@ impl OpenOptions {
         }
         let (file, hold) = self.open_held(path, is_block_device, false)?;
         if is_block_device {
-            // Another host, or a loop device's file, may have changed since the kernel last read it. Only a
-            // hint: pages that stay in its cache are as old as before.
+            // Another host, or a program that wrote the file of a loop device, may have changed it since the
+            // kernel last read it. Only a hint: cached pages may stay.
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
         }
         self.finish(file, hold, is_block_device).map_err(failed)
@@ -163,9 +163,9 @@ impl OpenOptions {
         })
     }
 
-    /// Tries to open and hold the device until it works or the time is over. A writer is waited
-    /// for as long as requested; a reader only for a moment, since any user who may read the
-    /// device can hold it.
+    /// Tries to open and lock the device until it succeeds or the time is over. Waits for a writer as long as
+    /// requested, but for a reader only briefly, since any user who may read the device can hold a lock for
+    /// reading.
     fn open_held(&self, path: &Path, is_block_device: bool, create: bool) -> OpenResult {
         let begun = Instant::now();
         let mut interval = RETRY_INTERVAL;

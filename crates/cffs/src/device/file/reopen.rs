@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 use super::Access;
 
-/// Another descriptor of an open file. It has no lock: it goes with the one that has.
+/// Another descriptor of an open file. It has no lock of its own, and is closed before the one that has.
 pub(super) fn again(file: &File, access: Access, flags: OFlags) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let writing = access == Access::ReadWrite;

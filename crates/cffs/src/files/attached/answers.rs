@@ -14,11 +14,11 @@ impl Answers {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next answer; `None` if it has not arrived whole.
+    /// The next answer; `None` if it has not arrived completely.
     ///
     /// # Errors
     ///
-    /// The bytes are no answer.
+    /// The bytes are not an answer.
     pub fn next(&mut self) -> io::Result<Option<Answer>> {
         let Some((head, rest)) = self.0.split_first_chunk() else { return Ok(None) };
         let (len, kind) = wire::header(*head, ANSWER_BYTES_MAX)?;

@@ -140,7 +140,7 @@ impl Connection {
         let descriptors = [self.memory.as_fd()];
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         let parts = [io::IoSlice::new(&message)];
-        // The buffer of the socket takes it whole, as nothing else is in it.
+        // It fits in the socket's buffer, which is empty.
         match sendmsg(&self.stream, &parts, &mut control, SendFlags::NOSIGNAL)? {
             sent if sent == message.len() => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
@@ -175,8 +175,8 @@ impl Connection {
     }
 
     /// Makes a call without waiting. It is sent with others, at the latest by [`send`](Connection::send) or
-    /// the next wait. The contents that it reads come to a range of the shared memory.
-    /// [`answer`](Connection::answer) has to take its reply.
+    /// the next wait. The contents that it reads are put into a range of the shared memory.
+    /// [`answer`](Connection::answer) must take its reply.
     ///
     /// # Errors
     ///
@@ -203,14 +203,14 @@ impl Connection {
         }
     }
 
-    /// Gives up the reply to a call, which is discarded when it arrives.
+    /// Discards the reply to a call when it arrives.
     pub fn abandon(&mut self, asked: Asked) {
         if self.replies.remove(&asked).is_none() {
             self.abandoned.insert(asked);
         }
     }
 
-    /// Makes a call that has no answer. Returns its number.
+    /// Makes a call without an answer. Returns its number.
     ///
     /// # Errors
     ///
@@ -226,7 +226,7 @@ impl Connection {
         if are_many { self.send() } else { Ok(()) }
     }
 
-    /// Waits until a call that has no answer was carried out, and returns its failure.
+    /// Waits until a call without an answer was carried out, and returns its failure.
     ///
     /// # Errors
     ///
@@ -293,7 +293,7 @@ impl Connection {
         self.stream.try_clone().expect("a copy").into()
     }
 
-    /// Ends the connection, also if a child of this process has it as well.
+    /// Ends the connection, even if a child of this process has it, too.
     pub fn shut_down(self) {
         // If this fails, the server has closed it.
         let _ = shutdown(&self.stream, Shutdown::Both);
@@ -331,7 +331,7 @@ impl Connection {
         let requests = std::mem::take(&mut self.requests);
         let mut rest = &requests[..];
         while !rest.is_empty() {
-            // Without a signal if the server has closed the connection: the program may not ignore it.
+            // No SIGPIPE if the server has closed the connection: the program may not ignore it.
             match send(&self.stream, rest, SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(Errno::INTR) => {}
@@ -392,8 +392,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Keeps the reply to the next call that waits for one, and the contents that it names: their memory is
-    /// used again when the call is settled.
+    /// Keeps the reply to the next call that waits for one, and the contents that it names, whose memory is
+    /// reused when the call is settled.
     fn arrived(&mut self, reply: Reply) -> Result<()> {
         let Some((asked, Memory { offset, len })) = self.asked.pop_front() else {
             return Err(self.end(&bad()));
@@ -420,7 +420,7 @@ impl Connection {
         while self.receive().is_ok_and(|more| more) {}
     }
 
-    /// Asks again at the mount, so that the server makes changes, if the last time is some time ago.
+    /// Renews the lease at the mount, so that the server makes changes, if it was not renewed recently.
     fn renew(&mut self) -> Result<()> {
         if self.settled >= self.last_change || self.door.asked().elapsed() < LEASE / 3 {
             return Ok(());

@@ -14,7 +14,7 @@ use crate::device::Access;
 use crate::error::Error;
 use crate::wire::{ATTRIBUTE, BadMessage, Invitation, TO_READ, Ticket};
 
-/// Why a program was not attached, or not to the end of its call.
+/// Why a program was not attached, or its call was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The directory is on another file system, or its server is of an older version.
@@ -31,7 +31,7 @@ pub enum AttachError {
     /// The server is ending sessions, or has made too many tickets.
     #[error("the volume's server is ending, or too many programs are attaching; try again")]
     Busy,
-    /// The sockets of the server are those of another network namespace.
+    /// The socket of the server is in another network namespace.
     #[error("the volume's server cannot be reached from this network namespace")]
     Unreachable,
     /// The server has ended the session.
@@ -69,7 +69,7 @@ impl From<AttachError> for Error {
 
 /// A directory of a mounted volume, at which this program asks for a ticket.
 pub(super) struct Door {
-    /// Only its place is open: the program need not be able to list it.
+    /// Opened with O_PATH: the program need not have permission to list it.
     directory: OwnedFd,
     /// A random number, by which the server knows the program.
     number: u64,
@@ -78,7 +78,8 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Asks at a directory. To read only, it asks for nothing yet, so that the mount may be read-only.
+    /// Requests a ticket at a directory. For reading only, it requests nothing yet, so that the mount may be
+    /// read-only.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Door {
         Door { directory, number: 1, asked, access: Access::ReadWrite }
     }
 
-    /// Asks, or asks again: the kernel passes this on as long as the mount is writable.
+    /// Requests a ticket, or renews the lease: the kernel passes this on as long as the mount is writable.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub struct RemoveRequest<'a> {
 ///
 /// # Errors
 ///
-/// The server is not asked, or ends before it has visited all.
+/// The server was not reached, or ended before it had visited all files.
 pub fn remove(
     request: &RemoveRequest<'_>,
     progress: &mut dyn FnMut(Removed) -> ControlFlow<()>,

@@ -1,9 +1,9 @@
-//! Where contents are in the shared memory until the server has read them.
+//! The ranges of the shared memory with contents that the server has not read yet.
 
 use std::collections::VecDeque;
 
-/// The ranges of a ring that are in use, in the order in which they were taken. Positions count on beyond the
-/// end of the ring.
+/// The ranges of a ring that are in use, in the order in which they were taken. Positions continue to rise
+/// beyond the end of the ring.
 pub(super) struct Ring {
     bytes: u64,
     /// Where the next range begins.
@@ -51,7 +51,7 @@ impl Ring {
             self.tail = end;
             self.taken.pop_front();
         }
-        // The memory that was used last is still in the processor's cache.
+        // Recently used memory is still in the processor's cache.
         (self.head, self.tail) = (0, 0);
     }
 }

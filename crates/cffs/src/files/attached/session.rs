@@ -39,7 +39,7 @@ pub(crate) struct Session {
     /// The user and the group that new files belong to.
     owner: (u32, u32),
     access: device::Access,
-    /// The process that has attached. A child of it has the same connection, and must not use it.
+    /// The process that has attached. A child of it has the same connection, which it must not use.
     process: u32,
     /// How many files the next request for many names.
     files_at_once: AtomicUsize,
@@ -101,7 +101,7 @@ impl Session {
     ///
     /// [`Error::Detached`] in a child of the process that has attached; [`Error::Stale`] after the end.
     fn connection(&self) -> Result<MappedMutexGuard<'_, Connection>> {
-        // Another thread of the parent may have held the lock at the fork, so this is asked first.
+        // Checked before locking: another thread of the parent may have held the lock at the fork.
         if self.is_in_child() {
             return Err(Error::Detached(String::from(FORKED)));
         }
@@ -120,9 +120,8 @@ impl Session {
         }
     }
 
-    /// Ends the session; later calls fail with [`Error::Stale`]. Each call was waited for, except for puts
-    /// that were not finished. A child of the process leaves the session as it is, and closes its own
-    /// descriptors.
+    /// Ends the session; later calls fail with [`Error::Stale`]. All calls must have been waited for, except
+    /// unfinished puts. A child of the process leaves the session as it is, and closes its own descriptors.
     pub fn close(&self) {
         if self.is_in_child() {
             // Another thread of the parent may have held the lock at the fork.

@@ -16,7 +16,7 @@ use crate::vfs::Volume;
 pub struct ClusterUse {
     /// Clusters to which files of the tree refer.
     pub clusters: u64,
-    /// Those of them to which other files refer, too. Their dead contents are not known.
+    /// Clusters to which other files refer as well. Their dead contents are unknown.
     pub incomplete: u64,
     /// Contents of the tree's files that are in clusters.
     pub bytes: u64,
@@ -40,7 +40,7 @@ impl ClusterUse {
 pub(super) struct Found(BTreeMap<FragRun, Vec<(InodeNo, Extent)>>);
 
 impl Found {
-    /// Notes the references of a file. A file with several names may be passed several times.
+    /// Records the references of a file. A file with several names may be passed several times.
     pub fn pass(&mut self, volume: &Volume, ino: InodeNo) -> Result<()> {
         let vnode = volume.writer().vnode(ino)?;
         let file = vnode.state.read();

@@ -1,4 +1,4 @@
-//! A device that reads metadata, and of contents only counts how they are asked for.
+//! A device that reads metadata, and only counts requests for contents.
 
 use std::io::{self, IoSlice};
 use std::iter;
@@ -88,7 +88,7 @@ impl BlockDevice for Hollow {
         self.inner.hints()
     }
 
-    // A journal below is used as it is, and no second one put over it.
+    // A journal below is used; no second one is put over it.
     fn journal(&self) -> Option<&dyn Journal> {
         self.inner.journal()
     }

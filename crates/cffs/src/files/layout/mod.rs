@@ -1,8 +1,8 @@
-//! Where a tree is on its device, and what a cold scan of it reads.
+//! The places of a tree on its device, and the reads of a cold scan of it.
 //!
-//! No separate model predicts the cost: the scan is rehearsed. A second, read-only volume is opened over a
-//! device that reads metadata and only counts requests for contents (`hollow`), and the tree is read through
-//! it by the code of all reads. So a change of read-ahead changes the report.
+//! The cost is not predicted by a separate model, but by a simulated scan: a second, read-only volume is
+//! opened over a device that reads metadata and only counts requests for contents (`hollow`), and the usual
+//! code reads the tree through it. A change of read-ahead therefore changes the report.
 
 mod clusters;
 mod hollow;
@@ -41,10 +41,10 @@ pub struct Layout {
     pub clusters: ClusterUse,
 }
 
-/// A directory with the files that it lists, those of its directories not counted.
+/// A directory with its own files, without those of its subdirectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryLayout {
-    /// The path from the beginning of the tree, which has an empty one.
+    /// The path from the top of the tree; empty for the top itself.
     pub path: Vec<u8>,
     /// Regular files.
     pub files: u64,
@@ -56,10 +56,10 @@ pub struct DirectoryLayout {
     pub contents: Vec<Range<u64>>,
     /// The bytes of the device where names and inodes are, ascending.
     pub names: Vec<Range<u64>>,
-    /// Places that are so far from each other that a reader goes to each.
+    /// Places that are so far apart that a reader seeks to each.
     pub places: u64,
     /// Files that are alone: at least a segment away from all others of the directory. A reader may still
-    /// read them with others, if it reads what is between, too.
+    /// read them with others if it also reads the gap.
     pub scattered_files: u64,
     /// Read requests that a cold scan of the tree makes while it is in this directory.
     pub requests: u64,
@@ -112,8 +112,8 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
     Ok(layout)
 }
 
-/// The same of a volume in use: everything is made durable first, and while the device is looked at, what
-/// needs an epoch waits.
+/// The same for a volume in use: everything is made durable first, and calls that need an epoch wait during
+/// the examination.
 ///
 /// # Errors
 ///
@@ -216,9 +216,9 @@ impl Layout {
         self.directories.iter().map(|dir| dir.read_bytes).sum()
     }
 
-    /// Bytes that a cold scan reads and that are neither names nor contents of the tree, or were read before:
-    /// gaps between files, which take less time to read than to skip, and metadata outside of directories,
-    /// such as extent trees.
+    /// Bytes that a cold scan reads in addition to names and contents of the tree, or twice: gaps between
+    /// files that take less time to read than to skip, and metadata outside of directories, such as extent
+    /// trees.
     pub fn surplus_bytes(&self) -> u64 {
         let dirs = self.directories.iter();
         let tree = dirs.flat_map(|dir| dir.contents.iter().chain(&dir.names).cloned()).collect();

@@ -1,4 +1,5 @@
-//! Changes that a caller begins, and waits for later: at the server of a mounted volume, many are under way.
+//! Changes that a caller begins and later waits for: the server of a mounted volume can have many in
+//! progress.
 
 use std::sync::Arc;
 

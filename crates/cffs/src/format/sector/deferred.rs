@@ -14,10 +14,10 @@
 //!   new ──────────────────▶ appearing ────────▶ present
 //! ```
 //!
-//! A leaving entry is invisible to [`Sector::entries`], and one that becomes a reference is seen as
-//! one. An entry appears when all that leaves has left, since its name may be among that.
-//! [`before_deferred`] makes the image for the phases before, [`before_appearing`] the one in which all has
-//! left, [`settle`] the last one.
+//! [`Sector::entries`] does not return a leaving entry, and returns one that becomes a reference as a
+//! reference. An entry appears after all leaving ones have left, since one of them may have its name.
+//! [`before_deferred`] makes the image for the phases before, [`before_appearing`] the one without the
+//! leaving entries, [`settle`] the last one.
 
 use zerocopy::little_endian::U16;
 
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::units::SectorIndex;
 
-/// Hides an entry now and lets it go in the last phase of the epoch.
+/// Hides an entry now and removes it in the last phase of the epoch.
 pub fn defer_removal(image: &mut [u8], slot: u16) {
     if let Some((at, _)) = locate(image, slot) {
         let flags = &mut entry_mut(image, at).flags;
@@ -39,8 +39,8 @@ pub fn defer_removal(image: &mut [u8], slot: u16) {
     }
 }
 
-/// Lets an embedded inode be seen as a reference to `sector` of the external table now, and become
-/// one in the last phase of the epoch. What is a reference already stays as it is.
+/// Shows an embedded inode as a reference to `sector` of the external table from now on, and makes it one in
+/// the last phase of the epoch. A reference is not changed.
 pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
     if let Some((at, _)) = locate(image, slot)
         && entry_mut(image, at).kind == EMBEDDED
@@ -56,7 +56,7 @@ pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
     }
 }
 
-/// Lets an entry that was just added appear on the device in the last phase of the epoch.
+/// Makes a new entry appear on the device in the last phase of the epoch.
 pub fn defer_appearance(image: &mut [u8], slot: u16) {
     if let Some((at, _)) = locate(image, slot) {
         let flags = &mut entry_mut(image, at).flags;
@@ -96,7 +96,7 @@ pub fn before_deferred(image: &mut [u8]) {
 
 /// Carries out the deferred changes: what the last phase of the epoch writes.
 pub fn settle(image: &mut [u8]) {
-    // From the last entry to the first, so that the positions of those still to do stay right.
+    // From the last entry to the first, so that the positions of the remaining ones stay valid.
     for (at, flags) in deferred_entries(image).into_iter().rev() {
         let len = usize::from(entry_mut(image, at).len.get());
         if flags & LEAVING != 0 {

@@ -24,10 +24,10 @@ pub struct Holder {
     /// The host's name, for people, without the padding; what exceeds
     /// [`HOLDER_NAME_BYTES`] is not stored.
     pub name: Vec<u8>,
-    /// The process on that host, by the number that it has for itself.
+    /// The process on that host, by the number in its own namespace.
     pub pid: u32,
-    /// When the process started, in clock ticks since the host was booted: the lower 32 bits. A
-    /// later process with the same number has another one.
+    /// When the process started, in clock ticks since the host was booted: the lower 32 bits. A later process
+    /// with the same number has another time.
     pub process_started: u32,
     /// When it opened the volume, in seconds since 1970.
     pub started: u64,
@@ -41,7 +41,7 @@ pub enum ErrorsPolicy {
     /// The program's default: it continues.
     #[default]
     Default = 0,
-    /// The call that met the damage fails; all else continues.
+    /// The call that found the damage fails; everything else continues.
     Continue = 1,
     /// The volume refuses changes from then on.
     #[serde(rename = "remount-ro")]
@@ -67,7 +67,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The highest level: those above take more memory than they are worth here.
+    /// The highest level: higher ones take much memory for little gain.
     pub const LEVEL_MAX: u8 = 19;
     /// The level for contents that are compressed although the setting is off.
     const LEVEL_IF_OFF: u8 = 1;
@@ -155,7 +155,7 @@ bitflags::bitflags! {
 /// Damage that was seen since the last full check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// The kind of the first, by the number in its code of `docs/FSCK.md`: 201 for CF0201.
+    /// The kind of the first damage, by its code in `docs/FSCK.md`: 201 for CF0201.
     pub code: u16,
     /// How often damage was met.
     pub count: u32,
@@ -163,7 +163,7 @@ pub struct Damage {
     pub first_at: u64,
     /// When it was last met, in seconds since 1970.
     pub last_at: u64,
-    /// The inode of the first; 0 if it has none.
+    /// The inode of the first damage; 0 if it has none.
     pub ino: InodeNo,
 }
 
@@ -171,8 +171,8 @@ impl Damage {
     /// The code where the device failed to read metadata, which is no kind of damage that a check knows.
     pub const UNREADABLE: u16 = 0;
 
-    /// The record with one more case of damage, met at `now` in seconds since 1970; the kind and the
-    /// inode are those of the first.
+    /// The record with one more case of damage, found at `now` in seconds since 1970; the kind and the inode
+    /// are those of the first.
     pub fn met_again(record: Option<Damage>, code: u16, ino: InodeNo, now: u64) -> Damage {
         let first = Damage { code, count: 0, first_at: now, last_at: now, ino };
         let before = record.unwrap_or(first);
@@ -213,9 +213,9 @@ bitflags::bitflags! {
     /// Features of the journal.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct JournalFlags: u32 {
-        /// It is on another device, which has its UUID.
+        /// It is on another device, which has the journal's UUID.
         const EXTERNAL = 1 << 0;
-        /// Nothing in it counts, whatever it has: the volume is used without it.
+        /// Its contents do not count: the volume is used without it.
         const UNUSED = 1 << 1;
     }
 }

@@ -85,7 +85,7 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// See [`parking_lot::RwLock`]. As there, a reader waits for the writers that wait.
+/// See [`parking_lot::RwLock`]. As there, readers wait for waiting writers.
 #[derive(Debug, Default)]
 pub struct RwLock<T> {
     lock: parking_lot::RwLock<T>,
@@ -198,7 +198,7 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
 }
 
 impl<T> RwLockWriteGuard<'_, T> {
-    /// Lets others have the lock, and waits for it again.
+    /// Releases the lock for a moment, and takes it again.
     pub fn bump(&mut self) {
         self.guard = None;
         release(address(self.lock));

@@ -10,7 +10,7 @@ use super::{Remote, unexpected};
 use crate::error::Result;
 use crate::wire::{Memory, Outcome, Query, READ_BYTES_MAX, Reply, Request, fitting};
 
-/// How many requests are under way: the server carries out one while the program takes the files of another.
+/// The number of requests in flight: the server carries out one while the program takes the files of another.
 const REQUESTS_MAX: usize = 2;
 /// How many files the first request of a session names.
 pub(super) const FILES_AT_FIRST: usize = 64;
@@ -40,7 +40,7 @@ impl Remote {
                 Err(error) => visit(position, Err(error)),
             }
         }
-        // In the order of their names, which is about that on the device. They are taken from the end.
+        // In the order of their names, which is about that of the device. Taken from the end.
         files.pending.sort_unstable_by(|a, b| path(b).cmp(path(a)));
         let mut under_way = VecDeque::new();
         loop {
@@ -74,8 +74,8 @@ struct Files<'a> {
     /// Those that were not asked for yet.
     pending: Vec<usize>,
     too_large: Vec<usize>,
-    /// How many files a request names: about as many as a reply has room for, since the paths of the others
-    /// are sent again.
+    /// How many files a request names: about as many as fit in a reply, since the paths of the others are
+    /// sent again.
     at_once: usize,
     visit: &'a dyn Fn(usize, Result<&[u8]>),
 }
@@ -100,7 +100,7 @@ impl Files<'_> {
         self.pending.extend(left.into_iter().rev().flatten());
     }
 
-    /// Takes the files of a reply out of those that are left, and returns their number.
+    /// Removes the files of a reply from the remaining ones, and returns their number.
     fn outcomes(&mut self, left: &mut [Option<usize>], arrived: &Arrived) -> Result<usize> {
         let Reply::Many(outcomes) = &arrived.reply else { return Err(unexpected()) };
         let mut taken = 0;

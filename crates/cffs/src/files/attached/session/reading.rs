@@ -30,13 +30,13 @@ impl Remote {
         self.session.call(&Request::Query(query))
     }
 
-    /// The file at a path from this directory on, out of which nothing leads.
+    /// The file at a path below this directory, which neither `..` nor links can leave.
     pub fn walk(&self, path: &[u8], follow: bool) -> Result<(Remote, Attr)> {
         let (dir, path) = (self.handle, checked_path(path)?);
         self.session.found(|result| Request::Query(Query::Walk { dir, path, follow, result }))
     }
 
-    /// Reads from `at` on, and returns how much: less than asked for only at the end.
+    /// Reads from `at` on, and returns the length: less than requested only at the end.
     pub fn read_at(&self, mut at: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         for part in buffer.chunks_mut(READ_BYTES_MAX) {
