@@ -51,7 +51,7 @@ impl Hasher for LocalityHasher {
         let (block, at) = (number / NEIGHBOURS, number % NEIGHBOURS);
         let product = u128::from(block ^ self.hash) * u128::from(MULTIPLIER);
         let mixed = (product >> 64) as u64 ^ product as u64;
-        // Adjacent blocks go to the parts by turns, so that none has many more than another.
+        // Adjacent blocks go to different parts, so that the parts have about equally many.
         let part = (block.wrapping_mul(MULTIPLIER).reverse_bits() << 32) & PART_BITS;
         // The lowest bits give a number's place in the table, the highest ones distinguish it from others
         // at that place.

@@ -1,13 +1,13 @@
-//! Waiting, as seen by the front end whose threads do it.
+//! Waiting, as reported to the front end whose threads wait.
 //!
 //! Stands on nothing.
 
 use std::fmt::Debug;
 
-/// Learns when a thread is about to wait, so that another can take its place meanwhile. Injected like
-/// the clock: the core knows no front end.
+/// Is told when a thread is about to wait, so that another can take its place meanwhile. Injected like the
+/// clock, since the core does not know front ends.
 pub trait Waiter: Debug + Send + Sync {
-    /// The calling thread is about to wait: for the device, or until another thread was answered by it.
+    /// The calling thread is about to wait: for the device, or for another thread's request to it.
     fn about_to_wait(&self);
 }
 

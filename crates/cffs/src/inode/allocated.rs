@@ -7,7 +7,7 @@ use crate::format::quota::STAT_BLOCK_BYTES;
 use crate::units::{FileBlock, FileFrag};
 
 impl VnodeState {
-    /// The bytes that the file occupies. Counting them takes a look at all its changed pages.
+    /// The bytes that the file occupies. Counting them visits all of its changed pages.
     pub fn allocated_bytes(&self, layout: &Layout) -> u64 {
         // An epoch must not change the sum by itself, since no front end is notified of it: contents
         // count whether they are placed or not, extent blocks and attributes do not.
@@ -30,8 +30,8 @@ impl VnodeState {
         self.allocated_bytes(layout).next_multiple_of(STAT_BLOCK_BYTES)
     }
 
-    /// Charges the file with what it has now. Placing a small file frees a reservation after its end,
-    /// and moving a file can give it the rest of its last block.
+    /// Charges the file with its present space. Placing a small file frees a reservation after its end, and
+    /// moving a file can give it the rest of its last block.
     pub(super) fn settle_placed(&mut self, layout: &Layout) {
         if let (Some(account), Some(charged)) = (&self.quota.account, self.quota.charged) {
             let now = self.charge(layout);
@@ -40,7 +40,7 @@ impl VnodeState {
         }
     }
 
-    /// The fragments that the contents have, with those that its changed pages will be given.
+    /// The fragments of the contents, including those that changed pages will get.
     fn contents_fragments(&self, layout: &Layout) -> u64 {
         let Some(map) = self.inode.map() else { return 0 };
         if self.promised.fragments == 0 {

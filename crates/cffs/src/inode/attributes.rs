@@ -1,5 +1,5 @@
-//! The extended attributes of an inode: in memory, or on the device in a block of their own until a
-//! caller asks for them.
+//! The extended attributes of an inode: in memory, or on the device in a block of their own until they are
+//! needed.
 //!
 //! ```text
 //!    with the inode ───decode──▶ known ◀──load── on the device

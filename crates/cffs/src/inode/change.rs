@@ -1,4 +1,4 @@
-//! Changing the contents of files in memory: writing, cutting off, punching holes, preallocating.
+//! Changing the contents of files in memory: writing, truncating, punching holes, preallocating.
 //!
 //! A change goes to a page; the epoch places the page on the device. A page that is in memory is complete:
 //! the part that the change does not cover was read first. Bytes after the end of the file are zero in every

@@ -66,8 +66,8 @@ pub struct Cluster {
 }
 
 impl ClusterPart {
-    /// The part that has these blocks of a file, as of now; `None` unless all of them wait for an epoch. Its
-    /// offset, and the checksum of a whole small file, are for the caller to set.
+    /// The part with these blocks of a file, in their present state; `None` unless all of them wait for an
+    /// epoch. Its offset, and the checksum of a whole small file, are for the caller to set.
     pub fn new(
         layout: &LiveLayout,
         vnode: &Arc<Vnode>,
@@ -184,7 +184,7 @@ impl WriteBack<'_> {
         let (Some(first), Ok(references)) = (parts.first(), u8::try_from(parts.len())) else {
             return Ok(None);
         };
-        // No change is under way, so the space that is free now is free when the cluster is placed.
+        // No change is in progress, so the space that is free now is free when the cluster is placed.
         match self.alloc.promise(len.into(), Spender::Compaction) {
             Ok(()) => self.alloc.withdraw(len.into()),
             Err(Error::NoSpace) => return Ok(None),

@@ -1,5 +1,5 @@
-//! Containers: files of sectors, which have entries and inodes in them. A directory is one, and so are
-//! the external inode table and the system area.
+//! Containers: files of sectors, which have entries and inodes in them. Directories, the external inode table
+//! and the system area are containers.
 //!
 //! A sector is verified when its block first comes from the device. The intent log lists each block before
 //! its first change.
@@ -98,7 +98,7 @@ impl<'a> Containers<'a> {
         Ok(&mut block[at..at + len])
     }
 
-    /// Notes a block of a container in the intent log, before it changes.
+    /// Records a block of a container in the intent log, before it changes.
     pub(super) fn note(&self, file: &VnodeState, position: FileBlock) -> Result<()> {
         let block = self.block(file, position)?;
         self.inodes.intent_log.container(&Holder::of(file), position, Some(&block));

@@ -1,7 +1,7 @@
 //! The extents of a file in memory, in file order; each records whether it is in the inode.
 //!
 //! Many files are in memory, and nearly all have one extent, which takes no extra memory. A few extents are a
-//! list of exactly their number. A file with more has a tree, and keeps it.
+//! list without spare capacity. A file with more has a tree, and keeps it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

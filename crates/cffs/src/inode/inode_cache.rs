@@ -141,7 +141,8 @@ impl InodeCache {
         self.stamp.load(Ordering::Acquire)
     }
 
-    /// Sets the count of marks, which the superblock on the device has already. No epoch is being prepared.
+    /// Sets the count of marks, which the superblock on the device already has. Call only while no epoch is
+    /// being prepared.
     pub fn set_stamp(&self, stamp: u32) {
         self.stamp.store(stamp, Ordering::Release);
     }

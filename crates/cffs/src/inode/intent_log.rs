@@ -137,8 +137,7 @@ impl IntentLog {
         intent_log
     }
 
-    /// A clean point was reached: everything noted before is void. For a moment at which no change
-    /// is under way.
+    /// A clean point was reached: earlier notes are invalid. Call only while no change is in progress.
     pub fn begin(&self, generation: u64) {
         let tail = vec![0; self.layout.block_bytes as usize];
         let position = Position { generation, ..Position::default() };
@@ -269,7 +268,7 @@ impl IntentLog {
             return;
         }
         for ChangedCluster { run, before, now } in clusters {
-            // Once a cluster is gone, earlier records of it do not matter.
+            // Once a cluster is freed, earlier records of it are irrelevant.
             let remains = before > 0 && now > 0;
             let noted = state.clusters.get(&run.start);
             if noted.is_none_or(|remained| *remained && !remains) {

@@ -1,8 +1,8 @@
-//! By which key a file is placed: the files of one key are together (decision 005).
+//! The key by which a file is placed: the files of one key are stored together (decision 005).
 //!
-//! A file without a key is with its directory. A hint, which is an extended attribute, wins over the
-//! policy of the volume. The key of an inode counts when its contents are next placed; nothing moves when
-//! it changes.
+//! A file without a key is placed by its directory. A hint, which is an extended attribute, wins over the
+//! policy of the volume. The key of an inode counts when its contents are next placed; nothing moves when it
+//! changes.
 //!
 //! The key of a policy can be told from a hint, so that it can be replaced when the policy changes:
 //!
@@ -22,7 +22,7 @@ use crate::format::checksum;
 use crate::format::superblock::Policy;
 use crate::units::{InodeNo, Key};
 
-/// Files that are made, or read, within this many seconds are together by time.
+/// Files that are made, or read, within this many seconds have one key by time.
 const TIME_SECONDS: i64 = 60;
 /// The first 16 bits of the key of a policy.
 const POLICY_TAG: u64 = 0b11 << 14 | 0x2C0F;
@@ -69,7 +69,7 @@ fn common_key(policy: Policy, what: i64) -> Key {
     Key(POLICY_TAG << 48 | (policy as u64) << COMMON_BITS | what)
 }
 
-/// The key that a policy gives a file without a hint. `process` made it; 0 if that is not known.
+/// The key that a policy gives a file without a hint. `process` made the file; 0 if that is unknown.
 /// Directories have a place of their own.
 pub fn policy_key(policy: Policy, inode: &Inode, process: u32) -> Option<Key> {
     let key = |what| Some(common_key(policy, what));
@@ -102,7 +102,7 @@ pub fn follow_access(policy: Policy, inode: &mut Inode) {
     }
 }
 
-/// Gives a file to another owner. If it is with the files of its owner, it will be with those of the new.
+/// Gives a file to another owner, and, if its key is its owner, the key of the new one.
 pub fn give_to(inode: &mut Inode, owner: u32) {
     inode.uid = owner;
     if inode.key.is_some_and(|key| policy_of(key) == Some(Policy::Owner)) {

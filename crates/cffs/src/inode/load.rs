@@ -54,7 +54,7 @@ impl InodeCache {
     }
 
     /// The vnode of an inode that the locator table placed in `container`, which did not have it: it moved
-    /// since the table was asked. A thread that moves an inode has its vnode until the table has the new
+    /// after the table was read. A thread that moves an inode has its vnode until the table has the new
     /// place.
     fn get_moved(&self, ino: InodeNo, container: Container) -> Result<Arc<Vnode>> {
         match self.peek(ino) {

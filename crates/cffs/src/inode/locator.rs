@@ -157,7 +157,7 @@ impl<'a> LocatorTable<'a> {
         Ok((0..per_block).filter(used).map(number).collect())
     }
 
-    /// Notes in the intent log the entry of an inode without a name: recovery removes it.
+    /// Records the entry of an inode without a name in the intent log: recovery removes it.
     pub fn note_nameless(&self, ino: InodeNo) -> Result<()> {
         let page = {
             let table = self.inodes.system(InodeNo::LOCATOR)?.state.read();

@@ -1,4 +1,4 @@
-//! The bmap: where a file's fragments are.
+//! The bmap: the places of a file's fragments.
 //!
 //! Memory has all extents of a file. On the device the newest are in the inode and the others in the leaves
 //! of a tree (the bmap cache of the Solaris paper, as extents). A change of an extent in a leaf dirties the
@@ -92,8 +92,8 @@ pub struct ExtentMap {
 /// The blocks of the device with the extents that are not in the inode.
 #[derive(Debug, Default)]
 struct Tree {
-    /// Of a file with more than [`COUNTED_EXTENTS`], once a change asked for it: the clusters that extents
-    /// refer to, with the number of these extents.
+    /// For a file with more than [`COUNTED_EXTENTS`], once a change needed it: the clusters to which extents
+    /// refer, with the number of these extents.
     clusters: Option<BTreeMap<FragRun, u8>>,
     /// The leaves, each by the first fragment that belongs to it.
     leaves: BTreeMap<u64, Leaf>,

@@ -130,7 +130,7 @@ pub struct Inode {
     pub entry_count: u32,
     /// The buckets of a directory's index; 0 if it has none.
     pub bucket_count: u32,
-    /// Extended attributes; `None` while they are on the device alone.
+    /// Extended attributes; `None` while only the device has them.
     pub(super) attributes: Option<Attributes>,
     /// Their run, if they are not next to the inode.
     pub xattr_block: FragRun,

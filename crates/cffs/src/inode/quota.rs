@@ -1,6 +1,6 @@
-//! Accounts of quotas, and what a vnode knows of its own.
+//! Accounts of quotas, and the charge of a vnode.
 //!
-//! The charge of a file is what stat(2) reports: one file, and the bytes that its contents take.
+//! The charge of a file is one file, and the bytes that stat(2) reports for its contents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl Account {
         }
     }
 
-    /// Notes that the amount in use may be wrong, so that the next opening of the volume counts the tree.
+    /// Records that the amount in use may be wrong, so that the next opening of the volume counts the tree.
     pub fn doubt(&self) {
         self.is_doubtful.store(true, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ impl Account {
         self.used_files.store(used.files, Ordering::Relaxed);
     }
 
-    /// Charges an amount, if it fits. Of bytes or files of which none are added, the limit does not matter.
+    /// Charges an amount, if it fits. A limit does not apply if nothing of its kind is added.
     pub fn take(&self, more: Amount) -> Result<()> {
         let limits = self.limits();
         take_of(&self.used_bytes, more.bytes, limits.bytes)?;
@@ -133,7 +133,7 @@ fn add_to(used: &AtomicU64, more: i64) {
 /// The quota of a vnode.
 #[derive(Debug, Default)]
 pub struct Membership {
-    /// Of a directory: the version of the quotas for which `account` holds; 0 for none.
+    /// Of a directory: the version of the quotas for which `account` is valid; 0 for none.
     pub version: u32,
     /// Of a directory: the account of its contents. Of a file without a name: its account until deletion.
     /// Of another file: the account that was charged with `charged`. Changes of it charge the account of its

@@ -3,7 +3,7 @@
 //! A page in memory is complete and replaces the blocks on the device. Bytes after the end of the file are
 //! zero in each page and in each mapped fragment.
 //!
-//! The reader gets the contents piece by piece, as they are in memory, so that its copy is the only one.
+//! The reader gets the contents piece by piece, directly from memory, so that its copy is the only one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::{Checksum, LiveLayout, checksum, cluster};
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
-/// Bytes of a file that are fetched at once, as many as programs that read whole files ask for.
+/// Bytes of a file that are fetched at once: the size of the requests of programs that read whole files.
 const FETCH_BYTES: u64 = 1 << 20;
-/// Blocks of a run that are looked up before the first is copied, and released after the last. A change of a
+/// Blocks of a run that are looked up before the first copy, and released after the last one. A change of a
 /// reference count between two copies would make the processor finish one before it starts the next.
 const GATHERED_BLOCKS: usize = 32;
 /// The contents of a hole.

@@ -2,8 +2,8 @@
 //! checksums.
 //!
 //! Covers one inode at a time: the blocks of a directory or table and of its index, the extent tree, the
-//! attribute block, the contents of a small file, the clusters of a large one. The inode's own record is in
-//! a sector of its directory and is looked at with that. Changed blocks are skipped, since the next epoch
+//! attribute block, the contents of a small file, the clusters of a large one. The inode's own record is in a
+//! sector of its directory and is verified with that. Changed blocks are skipped, since the next epoch
 //! overwrites them.
 //!
 //! The device is read a segment at a time and the last ones are kept, so that files that are

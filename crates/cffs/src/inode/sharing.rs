@@ -151,7 +151,8 @@ impl PageWriter<'_> {
     }
 
     /// Replaces the contents of a file, from the block at `offset` on, by lent ones. Returns the number of
-    /// bytes; 0 if the file cannot have them there. After 0 or an error, the caller gives them back.
+    /// bytes; 0 if the file cannot have them there. After 0 or an error, the caller must return the
+    /// references.
     pub fn borrow(&self, file: &mut VnodeGuard<'_>, offset: u64, lent: &Lent) -> Result<u64> {
         let len = lent.len();
         let end = offset + len;

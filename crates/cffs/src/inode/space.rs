@@ -96,8 +96,8 @@ impl<'a> SpacePlan<'a> {
         Ok(())
     }
 
-    /// Before the file is cut off at `size`, in the middle of a block: a page that was to be written in place
-    /// loses a part of its place, and needs a new one if the file grows again.
+    /// Before the file is truncated at `size`, in the middle of a block: a page that was to be written in
+    /// place loses a part of its place, and needs a new one if the file grows again.
     pub(super) fn note_cut(&self, file: &mut VnodeState, size: u64) {
         let page = self.layout.file_frags(self.layout.file_block(size));
         let (first, end) = (page.start.0, page.end.0);
@@ -186,7 +186,7 @@ impl<'a> SpacePlan<'a> {
         }
     }
 
-    /// Counts the contents of a file of a key of its own, which took `before` fragments until now.
+    /// Counts the contents of a file with a key of its own, which took `before` fragments until now.
     pub fn count(&self, file: &VnodeState, before: u64) {
         let Some(key) = file.inode.key.filter(|_| !file.inode.is_dir()) else { return };
         let after = file.inode.map().map_or(0, ExtentMap::mapped);
@@ -207,7 +207,7 @@ impl<'a> SpacePlan<'a> {
         released.into_iter().for_each(|run| Clusters::of(self.alloc).release(run));
     }
 
-    /// Frees the blocks of the extent tree, when the map is about to go.
+    /// Frees the blocks of the extent tree, before the map is dropped.
     pub(super) fn free_tree(&self, file: &VnodeState) {
         let fragments = self.layout.block_fragments();
         for block in file.inode.map().into_iter().flat_map(ExtentMap::tree_blocks) {

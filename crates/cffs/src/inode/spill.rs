@@ -2,8 +2,8 @@
 //!
 //! Each epoch writes them to new blocks, and a full volume may have none by then. So each change that can
 //! make such blocks necessary first asks for promises: as many as the worst case needs, given how many
-//! extents may come or go. The promises are withdrawn when the inode is encoded, right before its blocks are
-//! allocated.
+//! extents may be added or removed. The promises are withdrawn when the inode is encoded, right before its
+//! blocks are allocated.
 
 use super::{SpacePlan, VnodeGuard, VnodeState};
 use crate::alloc::{Kind, Owner, Request};
@@ -13,8 +13,8 @@ use crate::units::{FragNo, FragRun};
 
 impl SpacePlan<'_> {
     /// Makes sure that write-back finds blocks for the tree and the attributes of a file, of which `changes`
-    /// more extents may come or go. A change that frees space, or that has a promise already, may use the
-    /// blocks that are set aside.
+    /// more extents may be added or removed. A change that frees space, or that has a promise already, may
+    /// use the blocks that are set aside.
     pub fn promise_spill(
         &self,
         file: &mut VnodeGuard<'_>,

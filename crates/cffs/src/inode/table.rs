@@ -57,7 +57,7 @@ impl VnodeTable {
     /// An empty table, which is swept when inodes take more than they may on this account. The device has all
     /// epochs up to `done`.
     pub(super) fn new(memory: Arc<Memory>, done: EpochNo) -> VnodeTable {
-        // Files that were made together are side by side in their parts.
+        // Files that were made together are adjacent in their parts.
         let part = || Part::with_hasher(LocalityHash::new(PARTS as u64));
         VnodeTable {
             parts: (0..PARTS).map(|_| Padded(Mutex::new(Rank::Leaf, part()))).collect(),
@@ -131,7 +131,8 @@ impl VnodeTable {
         self.parts.iter().map(|part| part.lock().len()).sum()
     }
 
-    /// The vnodes of a part at a time, without its lock: a thread that holds a vnode's may want that one.
+    /// The vnodes of a part at a time, without its lock: a thread that holds a vnode's lock may be waiting
+    /// for that one.
     pub(super) fn parts(&self) -> impl Iterator<Item = Vec<Arc<Vnode>>> {
         self.parts.iter().map(|part| part.lock().values().cloned().collect())
     }

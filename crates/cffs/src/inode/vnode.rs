@@ -23,7 +23,7 @@ pub struct Vnode {
     /// The inode's number.
     pub ino: InodeNo,
     queued: AtomicBool,
-    /// The contents were read since the inode was. Outside of the lock, since every lookup looks.
+    /// The contents were read since the inode was. Outside of the lock, since every lookup checks it.
     seen: AtomicBool,
     /// The vnode was asked for since the table was last swept.
     pub(super) used: AtomicBool,
@@ -49,7 +49,7 @@ pub enum DirtyLevel {
     Anything,
 }
 
-/// The state that the lock of a vnode protects. The fields that reading looks at are together.
+/// The state that the lock of a vnode protects. The fields that reads use are adjacent.
 #[repr(C)]
 pub struct VnodeState {
     /// Space promised to the file, so that write-back finds it.
@@ -73,7 +73,7 @@ pub struct VnodeState {
     /// Its quota, if the volume has any.
     pub quota: Membership,
     /// The last epoch that writes attributes or nodes of the extent tree of this inode to blocks of their
-    /// own. Before it is on the device, these are in memory alone.
+    /// own. Until it is on the device, only memory has these.
     pub(super) spilled: EpochNo,
     /// The memory that is charged for the vnode.
     charge: Charge,
@@ -89,7 +89,7 @@ pub struct Changes {
     /// The operations that changed it.
     pub causes: Causes,
     /// The device has a checksum of the contents in their present place: until the inode is written, changed
-    /// pages go to new places, and none is overwritten.
+    /// pages go to new places, and no block is overwritten.
     pub moves: bool,
     /// Whether the attributes differ from those on the device.
     pub xattrs: bool,
@@ -197,7 +197,7 @@ impl Promised {
 }
 
 impl VnodeState {
-    /// Whether a device that has all epochs up to `done` has the attributes and extents that are apart.
+    /// Whether a device that has all epochs up to `done` has the attributes and extents outside of the inode.
     pub(super) fn is_on_device(&self, done: EpochNo) -> bool {
         self.spilled <= done || !Rule::SpilledStays.holds()
     }
@@ -357,8 +357,8 @@ impl<'a> VnodeGuard<'a> {
         VnodeGuard { vnode, state: vnode.state.write(), spender }
     }
 
-    /// Waits for the locks of the container that has an inode, and of that, in their order: a
-    /// directory comes before its files, the external table after them.
+    /// Waits for the locks of an inode and of its container, in their order: a directory comes before its
+    /// files, the external table after them.
     pub fn with_holder(
         holder: &'a Arc<Vnode>,
         vnode: &'a Arc<Vnode>,

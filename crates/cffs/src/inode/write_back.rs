@@ -1,8 +1,8 @@
 //! Write-back: places the changed pages of a file, and encodes its inode.
 //!
-//! Runs with the gate closed. A small file is written whole to a new place near the files of its key, with a
-//! checksum. A page of a large file is overwritten in place, or written to a new place if it has none or is
-//! in a cluster. Pages of containers and of the locator table are whole blocks.
+//! Runs with the gate closed. A small file is written as a whole to a new place near the files of its key,
+//! with a checksum. A page of a large file is overwritten in place, or written to a new place if it has none
+//! or is in a cluster. Pages of containers and of the locator table are whole blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub struct Neighbours {
     pub owner: Owner,
     /// Whether the owner has grown ([`Request::grown`]).
     pub grown: bool,
-    /// Whether an fsync asks for the epoch. Such an epoch has few files, and the next one fills the holes
-    /// that they leave.
+    /// Whether the epoch is for an fsync. Such an epoch has few files, and the next one fills the holes that
+    /// they leave.
     pub asked: bool,
 }
 
@@ -245,7 +245,7 @@ impl<'a> WriteBack<'a> {
             if !file.changes.moves && self.write_in_place(file, page.clone()) {
                 continue;
             }
-            // A page that is mapped in part moves whole: it was the tail, and grew.
+            // A page that is mapped in part moves as a whole: it was the tail, and grew.
             self.free_mapped(file, whole);
             runs::append(&mut unplaced, page, 0);
         }
@@ -297,7 +297,7 @@ impl<'a> WriteBack<'a> {
         for (i, position) in unplaced.iter().enumerate() {
             let logical = self.layout.file_frag(*position);
             let Some(map) = file.inode.map() else { break };
-            // A container's first blocks are before the files of its key, its later ones after the first.
+            // A container's first blocks are placed before the files of its key, later ones after the first.
             let before = map.last_before(logical).filter(|_| grown);
             let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
             let room = self.alloc.room_to_grow(map.mapped()).max(rest);
@@ -361,7 +361,7 @@ impl<'a> WriteBack<'a> {
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
-            // A directory's tree is among its sectors, because a reader of these needs it.
+            // A directory's tree is placed among its sectors, because a reader of these needs it.
             let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
             let mut writer = NodeWriter {

@@ -1,9 +1,9 @@
 //! Makes an empty volume.
 //!
-//! Offers [`make`], and [`set_journal`] for a volume that exists. Stands on `device`, `format` and `journal`
-//! alone. It writes the superblock and the system area, their copies, whose number grows with the logarithm
-//! of the size, and the head of the first cylinder group. Other groups are made by the first change that uses
-//! them.
+//! Offers [`make`], and [`set_journal`] for a volume that exists. Stands only on `device`, `format` and
+//! `journal`. It writes the superblock and the system area, their copies, whose number grows with the
+//! logarithm of the size, and the head of the first cylinder group. Other groups are made by the first change
+//! that uses them.
 //!
 //! An old superblock is erased before anything else changes, and the new one is written last: a half-made
 //! volume does not count as a volume.
@@ -31,8 +31,8 @@ pub use journal::set_journal;
 pub use options::{LABEL_BYTES_MAX, MkfsOptions};
 pub(crate) use options::{blocks_of, check_label, check_reserve};
 
-/// The head of a device, in which every file system has its signature. Remains of another one would mislead
-/// programs such as blkid(8).
+/// The beginning of a device, which has the signature of any file system. Remains of another one would
+/// mislead programs such as blkid(8).
 const SIGNATURES_BYTES: u64 = 128 << 10;
 
 /// Makes a volume of the whole device and returns its superblock. The device's contents are lost, and so are

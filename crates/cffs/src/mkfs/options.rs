@@ -38,7 +38,7 @@ pub struct MkfsOptions {
     pub cg_blocks: u32,
     /// The longest contents that are in an inode, in bytes; less if a sector has no room for them.
     pub inline_bytes_max: u16,
-    /// Whether inodes are in their directories, or else in a table as in other file systems.
+    /// Whether inodes are in their directories, or in a table as in other file systems.
     pub embed: bool,
     /// Whether contents of tiny files are in their inodes.
     pub inline: bool,
@@ -46,7 +46,7 @@ pub struct MkfsOptions {
     pub policy: Policy,
     /// The seed of the hashes of names; a random one if not given.
     pub hash_seed: Option<[u8; 16]>,
-    /// The times of the root directory, and when the volume was made.
+    /// The times of the root directory, and the time at which the volume was made.
     pub now: Timestamp,
     /// The owner of the root directory.
     pub root_uid: u32,

@@ -81,8 +81,8 @@ impl Namespace {
         Ok(image.get().find_name(hash, name).map(|entry| Found::new(index, &entry)))
     }
 
-    /// Adds an entry to a directory or to the external table; the name is not there yet. If the open epoch
-    /// removes the name from the device, the entry must be written after that.
+    /// Adds an entry to a directory or to the external table, which does not have the name yet. If the open
+    /// epoch removes the name from the device, the entry must be written after that.
     pub(super) fn insert_entry(
         &self,
         dir: &mut VnodeGuard<'_>,

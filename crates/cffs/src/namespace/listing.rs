@@ -1,4 +1,4 @@
-//! Reading a directory, entry after entry, while others change it.
+//! Reading a directory, entry by entry, while others change it.
 //!
 //! A reader continues after a cookie, which holds the sector and the slot of the last entry, and the end of
 //! the reading in sectors. The end is fixed when the reading begins. It travels in the cookies, since the
@@ -164,8 +164,8 @@ pub fn read_dir(
     Ok(())
 }
 
-/// The first of these sectors that has an entry, with a slot above `after` in the first of them. One
-/// that cannot be read counts, so that the reader meets the error after the entries before it.
+/// The first of these sectors that has an entry, with a slot above `after` in the first of them. An
+/// unreadable one counts, so that the reader gets the error after the entries before it.
 fn next_sector(
     inodes: &InodeCache,
     dir: &VnodeState,

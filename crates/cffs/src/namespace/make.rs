@@ -297,7 +297,7 @@ impl Namespace {
 
     /// Fails if the file lost or exchanged a name in the open epoch, and is in the external table on the
     /// device: recovery completes one such change of a file, not several. Also fails if it lost its last
-    /// name, wherever it is on the device: with another name it could be there twice, or not at all.
+    /// name, wherever it is on the device: with another name the device could have it twice, or not at all.
     pub(super) fn check_names_settled(&self, file: &VnodeState) -> Result<()> {
         if file.motion.lost_name == Some(self.inodes.epoch()) {
             Err(Error::EpochNeeded)
@@ -306,7 +306,7 @@ impl Namespace {
         }
     }
 
-    /// Records that a name of the file is changing, if recovery would have to find out which.
+    /// Records that a name of the file is changing, if recovery needs to know which.
     pub(super) fn note_lost_name(&self, file: &mut VnodeGuard<'_>) {
         if file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL) {
             file.motion.lost_name = Some(self.inodes.epoch());
@@ -441,8 +441,8 @@ impl Namespace {
         }
     }
 
-    /// The longest body of an entry with this name. More than an inode may take for good: linktags
-    /// go after an epoch, before the name can change again.
+    /// The longest body of an entry with this name. More than an inode may take permanently: linktags are
+    /// removed after an epoch, before the name can change again.
     pub(super) fn body_room(&self, name: &[u8]) -> usize {
         let fixed = sector::SECTOR_HEADER_BYTES + sector::entry_bytes(name.len(), 0);
         (self.inodes.layout.sector_bytes as usize).saturating_sub(fixed)

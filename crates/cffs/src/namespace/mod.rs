@@ -71,7 +71,7 @@ impl Namespace {
         DirIndex { inodes: &self.inodes }
     }
 
-    /// Fails unless the inode is a directory that has a name itself.
+    /// Fails unless the inode is a directory with a name.
     fn check_dir(&self, dir: &VnodeState) -> Result<()> {
         if !dir.inode.is_dir() {
             return Err(Error::NotDirectory);
@@ -165,8 +165,8 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fails if an entry names its own directory or the system's inodes, which only damage makes it do.
-/// A thread that holds the directory while it takes the file would wait for itself.
+/// Fails if an entry names its own directory or the system's inodes, which only damage can cause. A thread
+/// that holds the directory while it takes the file would wait for itself.
 fn check_named(dir: InodeNo, ino: InodeNo) -> Result<()> {
     if ino == dir || ino.is_system() { Err(Corruption::Loop { ino }.into()) } else { Ok(()) }
 }

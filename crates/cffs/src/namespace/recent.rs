@@ -38,7 +38,7 @@ pub(super) struct RecentNames {
 impl RecentNames {
     /// An empty table for at most `names_max` names.
     pub(super) fn new(names_max: usize) -> RecentNames {
-        // A table takes the more space until the next power of two the fuller it may be.
+        // A higher fill makes a table take more space, up to the next power of two.
         let part_names_max = (names_max / PARTS).max(16) / 8 * 7;
         RecentNames {
             parts: (0..PARTS).map(|_| Padded(Mutex::new(Rank::Leaf, Part::default()))).collect(),

@@ -2,12 +2,12 @@
 //!
 //! The inode moves with the name. On the device the new entry is written first, with a linktag that names the
 //! old place, and the old one is removed in the last phase: whichever part of the epoch survives, the file
-//! has one name or the other. Where the new name was another file's, its entry is replaced within its sector,
-//! which is written whole; only if the new entry does not fit there does the old one wait for the last phase
-//! as well.
+//! has one name or the other. If the new name was another file's, its entry is replaced within its sector,
+//! which is written atomically. Only if the new entry does not fit there, the replaced one is also removed in
+//! the last phase.
 //!
-//! Where it can, an entry keeps the place that readers of the directory know it by: that of the old name
-//! within one directory, or of the entry that it replaces.
+//! If possible, an entry keeps its position for readers of the directory: that of the old name within one
+//! directory, or of the entry that it replaces.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::units::{Container, InodeNo};
 pub struct Renamed {
     /// The file that lost its name to the renamed one.
     pub replaced: Option<Arc<Vnode>>,
-    /// Whether the old name is gone. It stays if both names belonged to one file.
+    /// Whether the old name was removed. It stays if both names belonged to one file.
     pub moved: bool,
 }
 
@@ -97,8 +97,8 @@ impl<'a> Rename<'a> {
             self.check_not_below(names.to, source.ino)?;
         }
         self.space.check_names_settled(&source_vnode.state.read())?;
-        // Recovery knows one place that the inode came from, the one on the device; it could not
-        // know which of two names in between the inode took from another file.
+        // Recovery knows the former place of the inode on the device, but not which of two names in between
+        // the inode took from another file.
         if is_moved(&source_vnode) {
             return Err(Error::EpochNeeded);
         }
@@ -113,14 +113,14 @@ impl<'a> Rename<'a> {
                 (true, true) => {
                     let dir = vnode.state.read();
                     space.check_can_go(&dir)?;
-                    // The device could have both names, and in the directory that is replaced still
-                    // what it has lost in this epoch.
+                    // The device could have both names, and the replaced directory could still have entries
+                    // that it lost in this epoch.
                     if dir.changes.dirty {
                         return Err(Error::EpochNeeded);
                     }
                 }
-                // The device could lose the name that is replaced and not have the one that the
-                // file was given in this epoch.
+                // The device could lose the replaced name without having the one that the file got in this
+                // epoch.
                 _ if self.gained_name(vnode) => {
                     return Err(Error::EpochNeeded);
                 }
@@ -223,7 +223,7 @@ impl<'a> Rename<'a> {
                 drop(file);
                 let encoded = self.moving_record(source, &tags)?;
                 if encoded.record().len() > space.body_room(names.new_name) {
-                    // Next to a long name, a small sector has no room for the tags. The external table has,
+                    // A small sector with a long name has no room for the tags. The external table has room,
                     // from the next epoch on.
                     VnodeGuard::new(vnode).motion.tags = tags_before;
                     self.space.move_out(vnode, old_place)?;
@@ -254,8 +254,8 @@ impl<'a> Rename<'a> {
         let mut from = VnodeGuard::new(names.from);
         space.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
         if on_device {
-            // Given again in another sector, the name could be there for both files, and recovery
-            // would take it from the one that has no other there.
+            // If the name were given again in another sector, both files could have it on the device, and
+            // recovery would remove it from the one without another name there.
             from.entries.leave(source.hash);
         }
         drop(from);
@@ -306,7 +306,7 @@ impl<'a> Rename<'a> {
         }
         let mut file = VnodeGuard::new(vnode);
         if file.durable.is_some() {
-            // Given again in another sector, the name could be there for both files.
+            // If the name were given again in another sector, both files could have it on the device.
             dir.entries.leave(source.hash);
         }
         if source.reference.is_some() {
@@ -318,8 +318,8 @@ impl<'a> Rename<'a> {
         Ok(true)
     }
 
-    /// The record of an inode as its old sector has it, with these tags. Not the inode as it is in
-    /// memory: that may refer to data which the device does not have yet.
+    /// The record of an inode from its old sector, with these tags. The inode in memory may refer to data
+    /// that the device does not have yet.
     fn moving_record(&self, source: &Found, tags: &[LinkTag]) -> Result<EncodedInode> {
         let from = self.names.from.state.read();
         let image = self.inodes.containers().sector(&from, source.sector)?;
@@ -344,7 +344,7 @@ impl<'a> Rename<'a> {
         };
         let on_device = replaced.state.read().durable.is_some();
         let mut dir = VnodeGuard::new(to);
-        // The replaced file waits for the name to leave; the file that replaces it could not.
+        // The replaced file may wait until the name is removed; the file that replaces it may not.
         if dir.entries.is_leaving(entry.hash) {
             return Err(Error::EpochNeeded);
         }
@@ -362,7 +362,8 @@ impl<'a> Rename<'a> {
             return Ok(target.sector);
         }
         let (sector, _) = space.insert_entry(&mut dir, entry)?;
-        // What the device does not have may not get there in the meantime: nor has it the contents.
+        // An inode that the device does not have must not get there in the meantime, since the device does
+        // not have its contents either.
         space.hide_entry(&mut dir, target.sector, target.slot, target.hash, on_device)?;
         Ok(sector)
     }
@@ -387,7 +388,7 @@ impl<'a> Rename<'a> {
         }
         for vnode in [&source_vnode, &target_vnode] {
             self.space.check_names_settled(&vnode.state.read())?;
-            // Recovery counts names to see which of the two entries it lacks.
+            // Recovery counts names to find out which of the two entries is missing.
             if self.gained_name(vnode) {
                 return Err(Error::EpochNeeded);
             }
@@ -423,8 +424,7 @@ impl<'a> Rename<'a> {
             drop(dir);
             let mut file = VnodeGuard::new(vnode);
             file.inode.renamed(parent, now);
-            // The other sector may be lost: then this inode has no name, and takes the one it is
-            // to have.
+            // The other sector may be lost: then this inode has no name, and takes its intended one.
             let place = Container { file: parent, sector: own.sector };
             self.space.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
             self.space.note_lost_name(&mut file);

@@ -77,7 +77,7 @@ impl ReadAhead {
         inodes.cache.with_prefetch(threads, || self.expansion.during(inodes, work))
     }
 
-    /// The same as far as the directory of the file or directory shows it.
+    /// The same, using only the directory of the file or directory.
     fn before_read_as_listed(&self, survey: &Survey<'_>, vnode: &Arc<Vnode>) {
         let inodes = survey.inodes;
         let (container, listed, continues) = {

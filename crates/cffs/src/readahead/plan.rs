@@ -46,7 +46,7 @@ struct Place {
 }
 
 /// The recently planned directories; windows are in bytes. Separate for files and for directories: a
-/// directory of directories keeps its own while hundreds below it come and go.
+/// directory of directories keeps its plan while those of hundreds of directories below it are replaced.
 pub(super) struct Plans {
     files: Planned,
     directories: Planned,

@@ -1,7 +1,7 @@
 //! How far apart the files of a plan may be.
 //!
-//! By default the files of a directory are together, and an unneeded plan costs some bytes. Files that a
-//! hint, a policy or a trace brought together are next to files of other directories. There a plan of the
+//! By default the files of a directory are stored together, and an unneeded plan costs some bytes. Files that
+//! a hint, a policy or a trace brought together are next to files of other directories. There a plan of the
 //! next files in the directory costs a seek for each, and a random reader, or one in the order of the trace,
 //! would need none of them (decision 006).
 
@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::survey::Survey;
 
 /// The blocks that may be between the files of a plan; an access elsewhere counts as the longest gap that is
-/// read. It is a segment for a reader at random, and doubles with each plan for a reader in order, so a wrong
+/// read. It is a segment for a random reader, and doubles with each plan of a sequential one, so a wrong
 /// guess costs about as much as the reads before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way(u64);

@@ -1,13 +1,13 @@
-//! The operations that changed a block or an inode since the device had it last.
+//! The operations that changed a block or an inode since it was last written.
 
 use std::collections::BTreeMap;
 
 use super::op::{OpId, Share, WHOLE};
 
-/// More operations than this are not kept for one block; what they did counts for those that are.
+/// The most operations that are kept for one block; changes by others count for these.
 const CAUSES_MAX: usize = 256;
 
-/// Operations, in the order in which they came. Nothing is allocated for the first.
+/// Operations, in their order. The first one takes no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
     first: Option<OpId>,

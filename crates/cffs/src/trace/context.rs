@@ -18,9 +18,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The number of the next thread that makes a request.
 static NEXT_TRACK: AtomicU32 = AtomicU32::new(1);
 
-/// The operation of a thread. It gets its number, and the time at which it began, when it first causes
-/// a request or a change: most operations are served from memory, and beginning one must cost little.
-/// Between operations everything but `kind` is as it is at first.
+/// The operation of a thread. It gets its number, and the time at which it began, when it first causes a
+/// request or a change: most operations are served from memory, and beginning one must cost little. Between
+/// operations all fields except `kind` have their initial values.
 struct Current {
     /// The kind of the operation; none between operations.
     kind: Cell<Option<OpKind>>,
@@ -85,7 +85,7 @@ pub(super) fn now_ns() -> u64 {
     ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Begins an operation on this thread; false if one is under way, to which this belongs.
+/// Begins an operation on this thread; false if one is in progress, to which this belongs.
 pub(super) fn begin(kind: OpKind, ino: u64, at_once: bool) -> bool {
     CURRENT.with(|current| {
         if current.kind.get().is_some() {
@@ -109,7 +109,7 @@ pub(super) fn end() -> Option<Ended> {
     })
 }
 
-/// The operation to which what this thread changes belongs, if there is one and it is recorded.
+/// The operation to which changes by this thread belong, if it has a recorded one.
 #[inline]
 pub fn cause() -> Option<OpId> {
     CURRENT.with(|current| {
@@ -123,7 +123,7 @@ pub(super) fn requester() -> OpId {
     CURRENT.with(|current| current.kind.get().map_or(OpId::VOLUME, |kind| numbered(current, kind)))
 }
 
-/// How a request that this thread makes comes from that operation.
+/// How a request of this thread is related to that operation.
 pub(super) fn way() -> Way {
     let is_read_ahead = CURRENT.with(|current| current.is_read_ahead.get());
     if is_read_ahead { Way::ReadAhead } else { Way::Direct }

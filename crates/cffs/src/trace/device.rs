@@ -10,8 +10,8 @@ use super::record::Asked;
 use super::recorder::Recorder;
 use crate::device::{BlockDevice, Geometry, Journal, JournalStats, RequestKind};
 
-/// A device that hands each request to a recorder, with the operations that caused it. It belongs below
-/// the journal of a volume, so that it sees what the journal does.
+/// A device that hands each request to a recorder, with the operations that caused it. It belongs below the
+/// journal of a volume, so that it sees the journal's requests.
 pub struct RecordedDevice<D> {
     inner: D,
     recorder: Arc<Recorder>,

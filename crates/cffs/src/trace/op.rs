@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum OpKind {
-    /// An unknown one that was under way when the recording began, or a thread of the volume itself.
+    /// An operation that was in progress when the recording began, or a thread of the volume itself.
     Volume = 1,
     /// A name or an inode is looked up.
     Lookup,
@@ -32,13 +32,13 @@ pub enum OpKind {
     Xattr,
     /// Changes are made durable.
     Sync,
-    /// References are given back, and with them perhaps files without a name.
+    /// References are released, and files without a name perhaps deleted.
     Release,
     /// An epoch, a clean point, or contents ahead of an epoch, by the volume's background.
     Background,
     /// Scattered files are moved together.
     Regroup,
-    /// Everything else that keeps a volume in order: it is closed, grown, tuned, trimmed, checked.
+    /// Administration: the volume is closed, grown, tuned, trimmed or checked.
     Maintenance,
 }
 

@@ -23,8 +23,8 @@ impl Admin<'_> {
         self.writer.options.read_only
     }
 
-    /// Discards the free space of a range of the volume, in bytes, but for runs shorter than
-    /// `least_bytes`. Space that was freed before the call counts as free, and is durably so.
+    /// Discards the free space of a range of the volume, in bytes, except runs shorter than `least_bytes`.
+    /// Space that was freed before the call counts as free, and its release is made durable.
     ///
     /// The time grows with the number of cylinder groups that were ever used; unused space is discarded in a
     /// few requests. Changes continue meanwhile.
@@ -38,9 +38,9 @@ impl Admin<'_> {
         Trim::new(self.writer).run(range, least_bytes)
     }
 
-    /// Makes the volume `size_bytes` long, or as long as its device is; an image file is extended
-    /// first. Returns the size that it has then: less where the last cylinder group would be too short
-    /// for its own structures, and the old size if there is nothing to gain.
+    /// Makes the volume `size_bytes` long, or as long as its device is; an image file is extended first.
+    /// Returns the size that it has then: less if the last cylinder group would be too short for its own
+    /// structures, and the old size if nothing can be gained.
     ///
     /// The volume can be used meanwhile. After a crash it has its old size or its new one.
     ///
@@ -64,9 +64,9 @@ impl Admin<'_> {
     /// # Errors
     ///
     /// `ESTALE` once the volume is closed; [`Error::Unsupported`](crate::error::Error::Unsupported) for a
-    /// volume that was opened read-only and not left clean; those of [reading](super#errors) where not even
-    /// the tables that point to the inodes can be read, or where the device cannot be asked. Damage of a file
-    /// is not an error; the result lists it as a problem.
+    /// volume that was opened read-only and not left clean; those of [reading](super#errors) if the tables
+    /// that point to the inodes cannot be read, or the device does not answer. Damage of a file is not an
+    /// error; the result lists it as a problem.
     pub fn scrub(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,

@@ -11,13 +11,12 @@ pub(super) const SET_GID: u32 = 0o2000;
 pub(super) const GROUP_EXECUTE: u32 = 0o010;
 
 impl Attr {
-    /// The attributes of a file as of now. Counting what it occupies takes a look at all its changed pages.
+    /// The present attributes of a file. Counting the space that it occupies visits all of its changed pages.
     pub(super) fn of(layout: &Layout, file: &VnodeState) -> Attr {
         Attr { allocated_bytes: file.allocated_bytes(layout), ..Attr::without_allocation(file) }
     }
 
-    /// The attributes of a file as of now, but `allocated_bytes` is 0. The time that this takes does not
-    /// depend on the file.
+    /// The present attributes of a file, except that `allocated_bytes` is 0. This takes constant time.
     pub(super) fn without_allocation(file: &VnodeState) -> Attr {
         let inode = &file.inode;
         Attr {

@@ -18,20 +18,20 @@ pub struct Caller<'a> {
     pub groups: Groups<'a>,
     /// The permissions that it does not give to new files; 0 if the front end has taken them away already.
     pub umask: u32,
-    /// Its number, 0 if that is not known: a volume can place the files of one process together.
+    /// Its number, 0 if unknown: a volume can place the files of one process together.
     pub process: u32,
     /// A condition of a change of attributes or names, and of a write. A call whose condition does not hold
     /// changes nothing and fails with [`Unmet`](Error::Unmet).
     pub condition: Option<&'a Condition<'a>>,
 }
 
-/// A condition on a file that is about to change, and on the directory in which the change takes a name from
-/// it or gives it one. Before a file is made, it is asked about the directory alone. A rename asks about the
-/// old name and then about the file that it replaces.
+/// A condition on a file that is about to change, and on the directory in which the change adds or removes a
+/// name of it. Before a file is made, the condition is evaluated only for the directory. A rename evaluates
+/// it for the old name and then for the file that it replaces.
 ///
-/// It is asked with the files locked, so it holds in the moment of the change. It must not call the volume,
-/// and may be asked more than once. The attributes that it gets are those of the moment, except that
-/// `allocated_bytes` is 0: a write would otherwise take time for each changed page of the file.
+/// It is evaluated with the files locked, so it holds at the moment of the change. It must not call the
+/// volume, and may be evaluated more than once. It gets the present attributes, except that `allocated_bytes`
+/// is 0: a write would otherwise take time for each changed page of the file.
 pub type Condition<'a> = dyn Fn(&Attr, Option<&Attr>) -> bool + 'a;
 
 /// The groups of a caller.
@@ -41,8 +41,8 @@ pub enum Groups<'a> {
     All,
     /// These groups.
     Listed(&'a [u32]),
-    /// Asked where it matters, since a front end may have to look it up: whether the caller may act for a
-    /// group, as a member or by privilege.
+    /// Whether the caller may act for a group, as a member or by privilege. Called only when needed, since a
+    /// front end may have to look it up.
     Asked(&'a dyn Fn(u32) -> bool),
 }
 

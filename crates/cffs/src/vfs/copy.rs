@@ -18,10 +18,10 @@ use crate::format::inode::InodeFlags;
 use crate::inode::{Content, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
-/// One call copies this many bytes at most, so that a server gets to its other callers and a signal
-/// to this one. Holes do not count.
+/// One call copies at most this many bytes, so that other callers are served and this one can be interrupted.
+/// Holes do not count.
 const BYTES_MAX: u64 = 16 << 20;
-/// The length of one read, which is still in the processor's cache when it is written.
+/// The length of one read: the data is still in the processor's cache when it is written.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// A place in a file.

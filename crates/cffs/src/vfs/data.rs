@@ -24,8 +24,8 @@ use crate::units::InodeNo;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 impl Volume {
-    /// Reads from a regular file into `out` and returns how many bytes: fewer than asked for at the
-    /// end of the file only.
+    /// Reads from a regular file into `out` and returns the number of bytes: less than requested only at the
+    /// end of the file.
     ///
     /// # Errors
     ///
@@ -69,9 +69,9 @@ impl Volume {
         self.read_pieces(ino, offset, out.len(), access, &mut into_slice(out))
     }
 
-    /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and gives them to `take`
-    /// piece by piece in their order, as they are in memory. The file is locked meanwhile, so `take` must not
-    /// call anything that may wait. Before an error it may have received damaged contents.
+    /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and passes them to `take`
+    /// piece by piece, in order, from memory. The file is locked meanwhile, so `take` must not call anything
+    /// that may wait. Before an error it may have received damaged contents.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// As of [`read`](Volume::read); contents that were damaged are not noticed.
+    /// As of [`read`](Volume::read), but damaged contents are not detected.
     pub fn fetch(&self, ino: InodeNo) -> Result<()> {
         let _op = self.writer.enter(OpKind::Read, ino);
         let vnode = self.writer.vnode(ino)?;
@@ -168,14 +168,13 @@ impl Volume {
         }
     }
 
-    /// Writes to a regular file and returns how many bytes: fewer than given only if space ran out.
+    /// Writes to a regular file and returns the number of bytes: less than requested only if space ran out.
     ///
     /// # Errors
     ///
-    /// `EISDIR` for a directory, `EINVAL` for other files without contents; `EFBIG` if the end
-    /// would be above the largest size of a file; `ENOSPC` if not even a part finds space; `EPERM`
-    /// if the file is immutable, or append-only and the offset is before its end; those of
-    /// [changes](super#errors).
+    /// `EISDIR` for a directory, `EINVAL` for other files without contents; `EFBIG` if the end would exceed
+    /// the largest size of a file; `ENOSPC` if there is no space for any part; `EPERM` if the file is
+    /// immutable, or append-only and the offset is before its end; those of [changes](super#errors).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -202,10 +201,10 @@ impl Volume {
         self.write_to(caller, ino, Start::At(offset), data).map(|(written, _)| written)
     }
 
-    /// Writes at the end of a regular file, as a file of a kernel that is open with `O_APPEND`: data that
-    /// others append or write meanwhile is never overwritten, and appended data stays in one piece among
-    /// other appended data. Returns how many bytes were written, fewer than given only if space ran out,
-    /// and the offset after the last of them.
+    /// Writes at the end of a regular file, like a write with `O_APPEND`: data that others append or write
+    /// meanwhile is never overwritten, and appended data stays in one piece among other appended data.
+    /// Returns how many bytes were written, fewer than given only if space ran out, and the offset after the
+    /// last of them.
     ///
     /// # Errors
     ///
@@ -251,10 +250,10 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an empty range; `EISDIR` and `EINVAL` as of [`write`](Volume::write); `EFBIG`
-    /// if the range ends above the largest size of a file; `ENOSPC` if not all of it finds space,
-    /// and then none of it is reserved, though the range to be zeroed is; `EPERM` if the file is
-    /// immutable, or append-only unless the call reserves; those of [changes](super#errors).
+    /// `EINVAL` for an empty range; `EISDIR` and `EINVAL` as of [`write`](Volume::write); `EFBIG` if the
+    /// range ends after the largest size of a file; `ENOSPC` if space for a part of it is missing: then
+    /// nothing is reserved, but a range to be zeroed is zeroed; `EPERM` if the file is immutable, or
+    /// append-only unless the call reserves; those of [changes](super#errors).
     pub fn allocate(
         &self,
         caller: &Caller<'_>,
@@ -324,10 +323,9 @@ impl Volume {
         self.inodes().contents().seek(&state, offset, what == SeekFor::Data).ok_or(Error::NoData)
     }
 
-    /// Copies up to `len` bytes of one regular file, from an offset on, to an offset of another one,
-    /// or of the same if the two ranges do not overlap. Returns how many: none at the end of the
-    /// source; and fewer than there are if the copy is a long one, or something went wrong on the
-    /// way, which a call for the rest reports.
+    /// Copies up to `len` bytes of one regular file, from an offset on, to an offset of another one, or of
+    /// the same if the two ranges do not overlap. Returns the number of bytes: 0 at the end of the source,
+    /// and less than requested if the copy is long, or after an error, which a call for the rest reports.
     ///
     /// # Errors
     ///
@@ -357,9 +355,9 @@ impl Volume {
     ///
     /// `EINVAL` for the user or group 4294967295. Of a size, `EFBIG` above the largest size of a file,
     /// `EISDIR` for a directory, `EINVAL` for other files that have no contents; `EPERM` if the file is
-    /// immutable, or append-only and more changes than both times to now; those of
-    /// [changes](super#errors). If the size was changed and the rest could not be, the size stays: also if
-    /// another change came in between, after which the caller's condition does not hold.
+    /// immutable, or append-only and more changes than both times to now; those of [changes](super#errors).
+    /// If the size was changed and the rest could not be, the size stays. This includes the case that the
+    /// caller's condition no longer holds after another change in between.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         let _op = self.writer.enter(OpKind::SetAttributes, ino);
         changes.uid.into_iter().chain(changes.gid).try_for_each(check_id)?;
@@ -368,7 +366,7 @@ impl Volume {
         let sets_more = SetAttr { size: None, ..*changes } != SetAttr::default();
         let sized = changes.size.map(|size| self.truncate(caller, ino, size)).transpose()?;
         self.change_inode(Spender::Privileged, ino, |inodes, file| {
-            // The condition held for the size. That change may violate it, but another one must not.
+            // The condition held for the size. This change itself may violate it, but no other one may.
             if sized != Some(file.inode.change) && (sized.is_none() || sets_more) {
                 caller.check(file, None)?;
             }
@@ -551,13 +549,13 @@ impl Volume {
             caller.check(file, None)?;
             xattr::remove(inodes, file, name)
         })?;
-        // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
+        // An ACL that is equivalent to the mode is not stored, but removing it succeeds, as on Linux.
         if removed || xattr::is_acl(name) { Ok(()) } else { Err(Error::NoAttribute) }
     }
 }
 
 /// Sets the size of a file in its inode, and returns its number of changes after that; `None` if the contents
-/// are not or fit there.
+/// are not in the inode, or fit there with the new size.
 fn truncate_inline(
     volume: &Volume,
     caller: &Caller<'_>,

@@ -40,7 +40,7 @@ pub fn errno(error: &Error) -> i32 {
     errno.raw_os_error()
 }
 
-/// An error of the device as the system gave it. One that was put into words since has a kind alone.
+/// An error of the device, with the system's errno. An error with a text of its own has only a kind.
 fn errno_of_io(error: &io::Error) -> i32 {
     use rustix::io::Errno;
     error.raw_os_error().unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! Handing an open volume over: closing it while a front end continues to use its files, since a volume is
-//! opened on the same device right after, say by a newer version of the server.
+//! Handing an open volume over: it is closed while a front end continues to use its files, and opened again
+//! right after, for example by a newer version of the server.
 //!
 //! ```text
 //!   Handover::close                                    open, Handover::succeed
@@ -7,8 +7,8 @@
 //!   the volume is closed, clean                        names in DIRECTORY go
 //! ```
 //!
-//! An inode without a name exists in memory alone, hence the names. If no successor comes, they stay:
-//! the next handover removes them, and so may any user with the permission to.
+//! An inode without a name exists only in memory, so it gets a name. If no successor opens the volume, the
+//! names stay until the next handover or a user with permission removes them.
 
 use super::xattr::{own_xattr, set_own_xattr};
 use super::{Caller, NewFile, NewKind, SetAttr, SetTime, Volume, XattrMode};
@@ -19,9 +19,9 @@ use crate::units::InodeNo;
 #[cfg(test)]
 mod tests;
 
-/// The directory, in the root, in which files without a name have one between two servers.
+/// The directory, in the root, with names for files without a name between two servers.
 const DIRECTORY: &[u8] = b".cffs-handover";
-/// The attribute that this directory has, so that no user's own is taken for it.
+/// The attribute of this directory, which distinguishes it from a user's directory of that name.
 const MARK: &[u8] = b"trusted.cffs.handover";
 
 /// The open files of a volume when it was closed for a successor.
@@ -34,8 +34,8 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Closes the volume as [`close`](Volume::close) does, but keeps the files without a name that
-    /// are in use. Nothing else may be under way.
+    /// Closes the volume as [`close`](Volume::close) does, but keeps the files without a name that are in
+    /// use. No other call may be in progress.
     ///
     /// A directory that was removed while it was in use is not kept: it is empty, and calls on it
     /// fail from then on with [`Error::Stale`].
@@ -123,7 +123,7 @@ fn make_directory(volume: &Volume) -> Result<InodeNo> {
     Ok(made.ino)
 }
 
-/// Gives a file a name. A directory can have none that is not its place in the tree.
+/// Gives a file a name. A directory gets none, since its name would be its place in the tree.
 fn name_for_successor(volume: &Volume, directory: InodeNo, ino: InodeNo) -> Result<()> {
     match volume.link(ino, directory, ino.to_string().as_bytes()) {
         Ok(_) => {

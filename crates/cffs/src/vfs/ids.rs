@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 
-/// The number that no user and no group has: for chown(2), it stands for an owner that stays.
+/// The number that no user and no group has: for chown(2), it means to keep the owner.
 pub(super) const NO_ID: u32 = u32::MAX;
 
-/// The user or group that is shown in its place, if a forged image has it: `nobody`.
+/// The user or group that is shown if a forged image has this number: `nobody`.
 const NOBODY: u32 = 65534;
 
 /// Fails for a number that no user or group has.

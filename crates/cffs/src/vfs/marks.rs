@@ -1,4 +1,4 @@
-//! Marks: names for moments, and the list of what changed since one.
+//! Marks: names for moments, and the list of changes since a mark.
 //!
 //! A mark is an attribute of the file system at the root directory. Its value is the count of marks that the
 //! volume had been given with it, and the time. The superblock has the count of the last mark, with which
@@ -29,7 +29,7 @@ const NAME_BYTES_MAX: usize = 64;
 pub struct Mark {
     /// Its name.
     pub name: String,
-    /// How many marks the volume had been given, this one included; `None` if it is damaged.
+    /// The number of marks that the volume had been given, including this one; `None` if it is damaged.
     pub count: Option<u32>,
     /// When it was set.
     pub set_at: Timestamp,
@@ -95,13 +95,13 @@ impl<'a> Marks<'a> {
         self.volume.writer.noted(known)
     }
 
-    /// Sets a mark. Changes after the call are in the list of [`changes`](Marks::changes) since the mark,
-    /// and so may be changes during the call. The mark is durable, as is everything before it.
+    /// Sets a mark. The list of [`changes`](Marks::changes) since the mark has all changes after the call,
+    /// and perhaps changes during the call. The mark and all earlier changes are durable.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a name that a mark cannot have; `EEXIST` if there is a mark of this name; those of
-    /// [setting an attribute](Volume::set_xattr) of the root directory, and of [changes](super#errors).
+    /// `EINVAL` for a name that a mark cannot have; `EEXIST` if a mark has this name; those of [setting an
+    /// attribute](Volume::set_xattr) of the root directory, and of [changes](super#errors).
     pub fn set(&self, name: &str) -> Result<Mark> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = Mark::attribute(name)?;
@@ -152,7 +152,7 @@ impl<'a> Marks<'a> {
     }
 
     /// Removes a mark. The volume keeps its feature MARKS: a program that does not know marks would drop
-    /// stamps and the count of marks, and a count that is given again takes older stamps for its own.
+    /// stamps and the count of marks, and older stamps would count for a mark that gets the same count again.
     ///
     /// # Errors
     ///
@@ -174,10 +174,10 @@ impl<'a> Marks<'a> {
 
     /// Passes files created, changed or renamed since a mark, in and below a directory, to `visit`, until
     /// that ends the list. Each file is passed with all of its names, and each directory in which names were
-    /// added or removed; of a directory that was renamed, everything below it. Also files that did not change
-    /// may be passed. A path of more than [`CHANGED_PATH_BYTES_MAX`](super::CHANGED_PATH_BYTES_MAX) bytes is
-    /// passed for everything below it. Everything that was changed before the call is in the list, and made
-    /// durable by it. The order is that of the directories' sectors.
+    /// added or removed; of a directory that was renamed, everything below it. Unchanged files may be passed
+    /// as well. A path of more than [`CHANGED_PATH_BYTES_MAX`](super::CHANGED_PATH_BYTES_MAX) bytes is passed
+    /// for everything below it. Everything that was changed before the call is in the list, and made durable
+    /// by it. The order is that of the directories' sectors.
     ///
     /// # Errors
     ///

@@ -9,9 +9,9 @@
 //! changes, and no reader waits for a write to the device. After a failed write of metadata the
 //! volume is latched: it serves reads and refuses changes.
 //!
-//! Permissions are the front end's to check. So is the lifetime of an inode: each function that
-//! returns the [`Attr`] of a named file takes one reference on the inode, which keeps the inode
-//! usable when its last name goes, until [`Volume::release`].
+//! The front end checks permissions. So is the lifetime of an inode: each function that returns the [`Attr`]
+//! of a named file takes one reference on the inode, which keeps the inode usable when its last name goes,
+//! until [`Volume::release`].
 //!
 //! # Errors
 //!
@@ -341,8 +341,8 @@ impl Volume {
     }
 
     /// Makes one file durable, with its names and those of the directories above them. `data_only` leaves out
-    /// all that is not needed to read the contents back: if only times were changed, nothing is written. Nor
-    /// is it if the device has all this already.
+    /// everything that is not needed to read the contents: if only times were changed, nothing is written.
+    /// Writes nothing either if the device already has everything.
     ///
     /// # Errors
     ///
@@ -398,7 +398,7 @@ impl Volume {
         if !self.writer.begin_close()? {
             return Ok(());
         }
-        // A file that cannot be deleted keeps the volume from being clean, but all else is written.
+        // A file that cannot be deleted keeps the volume from being clean, but everything else is written.
         let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
         let save = || Quotas::of(self).save_for_next();
         let save: Option<&dyn Fn()> = if self.accounts.are_any() { Some(&save) } else { None };

@@ -62,8 +62,7 @@ impl Volume {
         Ok(attr)
     }
 
-    /// Finds an inode by its number alone, as handles that outlive a name need it. Takes one
-    /// reference.
+    /// Finds an inode by its number, for handles that outlive a name. Takes one reference.
     ///
     /// # Errors
     ///
@@ -94,11 +93,11 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the directory has the name already; those of names as of
-    /// [`lookup`](Volume::lookup); `EMLINK` for a directory in one that has as many as its link
-    /// count can hold; of a symbolic link, `ENOENT` if the target is empty, `ENAMETOOLONG` if it is
-    /// longer than 4095 bytes, and `EINVAL` if it has a zero byte; `EPERM` in a directory that is
-    /// immutable; those of [changes](super#errors). Then nothing has been made.
+    /// `EEXIST` if the directory has the name already; those of names as of [`lookup`](Volume::lookup);
+    /// `EMLINK` for a directory in one whose link count has reached its maximum; of a symbolic link, `ENOENT`
+    /// if the target is empty, `ENAMETOOLONG` if it is longer than 4095 bytes, and `EINVAL` if it has a zero
+    /// byte; `EPERM` in a directory that is immutable; those of [changes](super#errors). Then nothing has
+    /// been made.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -149,8 +148,8 @@ impl Volume {
         self.attr_with_reference(&vnode)
     }
 
-    /// Makes a file without a name, to be given one by `link` or to vanish with its last
-    /// reference. Takes one reference.
+    /// Makes a file without a name, which `link` can name; otherwise it is deleted with its last reference.
+    /// Takes one reference.
     ///
     /// # Errors
     ///
@@ -278,7 +277,7 @@ impl Volume {
         self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
-    /// Notes that a file has lost its last name, if it has, within the change that took one. Returns its
+    /// Records that a file has lost its last name, if it has, within the change that removed one. Returns its
     /// number if it is unused, for the caller to delete it.
     pub(super) fn note_unnamed(&self, vnode: &Arc<Vnode>) -> Option<InodeNo> {
         let is_unnamed = vnode.state.read().inode.nlink == 0;
@@ -298,15 +297,15 @@ impl Volume {
         self.writer.noted(self.accounts.deleted(&self.inodes().layout, &mut file, destroy))
     }
 
-    /// Whether a front end, or the kernel for it, has a reference on a file beyond the `own` ones of the
+    /// Whether a front end, or the kernel, has a reference to a file in addition to the `own` ones of the
     /// caller, and may know its attributes. References are taken before attributes are read: if a file has
     /// none after a change, then no other front end knows the state before the change.
     pub fn is_referenced(&self, ino: InodeNo, own: u64) -> bool {
         self.references.count(ino) > own
     }
 
-    /// Gives references back that lookups and the like took. A file without a name is deleted with
-    /// its last reference.
+    /// Releases references that lookups and similar calls took. A file without a name is deleted with its
+    /// last reference.
     pub fn release(&self, ino: InodeNo, references: u64) {
         let _op = self.writer.enter(OpKind::Release, ino);
         if self.references.release(ino, references)
@@ -317,8 +316,8 @@ impl Volume {
         }
     }
 
-    /// Gives a file a new name in place of its old one. Returns whether that changed anything: where both
-    /// were names of one file, both stay, as rename(2) has it.
+    /// Gives a file a new name in place of its old one. Returns whether that changed anything: if both are
+    /// names of one file, both stay, as specified for rename(2).
     ///
     /// # Errors
     ///
@@ -367,9 +366,9 @@ impl Volume {
         Renaming { volume: self, caller, names }.run(mode)
     }
 
-    /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until
-    /// `visit` returns false for one: that one was not taken. With `plus`, entries have their
-    /// attributes, and each one that is taken has one reference.
+    /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until `visit`
+    /// returns false for an entry, which then was not taken. With `plus`, entries have their attributes, and
+    /// each taken one has one reference.
     ///
     /// # Errors
     ///
@@ -386,8 +385,8 @@ impl Volume {
         self.read_dir_plus(dir, cookie, plus.then_some(all), Access::Noted, visit)
     }
 
-    /// The same with the attributes of those entries alone that `plus` chooses, if of any. `access` says
-    /// whether it sets the access time.
+    /// The same, with attributes only for the entries that `plus` chooses, if given. `access` says whether it
+    /// sets the access time.
     ///
     /// # Errors
     ///
@@ -463,8 +462,8 @@ fn is_away(file: &VnodeState) -> bool {
     file.inode.nlink == 1 && file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL)
 }
 
-/// An inode that lost its other names returns to its directory, now that it is known which one is left. If a
-/// change is hard to make just now, a later lookup will do.
+/// An inode that lost its other names returns to its directory, now that it is known which one is left. If
+/// the change is not possible now, a later lookup makes it.
 fn re_embed(volume: &Volume, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
     let writer = &volume.writer;
     if !volume.inodes().features.embed || vnode.is_queued() || writer.check_changeable().is_err() {

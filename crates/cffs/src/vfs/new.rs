@@ -108,7 +108,7 @@ impl Making<'_> {
     }
 }
 
-/// Takes the set-group-ID bit as Linux does at open(2) and mknod(2).
+/// Clears the set-group-ID bit as Linux does at open(2) and mknod(2).
 fn clear_set_gid(inode: &mut Inode, new: &NewFile<'_>, caller: &Caller<'_>) {
     let is_program = !inode.is_dir() && new.permissions & GROUP_EXECUTE != 0;
     let is_inherited = inode.gid != new.gid;

@@ -23,7 +23,7 @@ use crate::namespace::{Names, Namespace};
 /// The protections of the files of a volume.
 #[derive(Debug)]
 pub(super) struct Protections {
-    /// Whether any file may be protected. On most volumes none is, which costs nothing to know.
+    /// Whether any file may be protected. On most volumes none is, and this check is cheap.
     any: AtomicBool,
 }
 
@@ -55,8 +55,8 @@ impl Protections {
         refuse_if(!self.of(vnode).is_empty())
     }
 
-    /// Fails if these attributes may not change. An append sets an append-only file's times and takes its
-    /// set-id bits, so a call may do the same without one.
+    /// Fails if these attributes may not change. An append sets an append-only file's times and clears its
+    /// set-id bits, so a call may do this without an append.
     pub(super) fn check_set_attr(&self, vnode: &Vnode, changes: &SetAttr) -> Result<()> {
         let now = Some(SetTime::Now);
         let touch = SetAttr { atime: now, mtime: now, ..SetAttr::default() };
@@ -72,7 +72,7 @@ impl Protections {
         })
     }
 
-    /// Fails if a range may not be changed in this way. Reserving changes no contents that are there: on
+    /// Fails if a range may not be changed in this way. Reserving does not change existing contents: on
     /// Linux, it is permitted anywhere in an append-only file.
     pub(super) fn check_allocate(&self, vnode: &Vnode, mode: AllocateMode) -> Result<()> {
         self.check_append(vnode, || match mode {
@@ -93,7 +93,7 @@ impl Protections {
         refuse_if(self.of(dir).contains(InodeFlags::IMMUTABLE))
     }
 
-    /// Fails if this name may not go: it is kept by its directory, or by its file.
+    /// Fails if this name may not be removed, because of its directory or its file.
     pub(super) fn check_old_name(
         &self,
         namespace: &Namespace,

@@ -1,4 +1,4 @@
-//! The uses of an inode: references by number, and inodes whose last name is gone.
+//! The uses of an inode: references by number, and inodes that have lost their last name.
 //!
 //! The kernel keeps a reference on every inode that it remembers, which may be millions. Files that were made
 //! together have numbers side by side, so counts are kept by blocks of numbers, with a byte for each. The
@@ -14,8 +14,8 @@ use crate::padded::Padded;
 use crate::units::InodeNo;
 use crate::waiter::Waiter;
 
-/// How long a call that finds no space waits for the kernel to let go of files that were just removed,
-/// and how often it looks.
+/// How long a call that finds no space waits for the kernel to release files that were just removed, and how
+/// often it checks.
 const LETTING_GO_MAX: Duration = Duration::from_secs(1);
 const LETTING_GO_POLL: Duration = Duration::from_millis(1);
 
@@ -66,8 +66,8 @@ impl Counts {
         }
     }
 
-    /// Takes `fewer` off a count, or all of it if it is smaller. Returns the rest; `None` if there was no
-    /// count.
+    /// Subtracts `fewer` from a count, or all of it if it is smaller. Returns the rest; `None` if there was
+    /// no count.
     fn decrease(&mut self, ino: InodeNo, fewer: u64) -> Option<u64> {
         let (block, at) = Counts::place(ino);
         let Entry::Occupied(mut counts) = self.blocks.entry(block) else { return None };
@@ -178,8 +178,8 @@ impl References {
 
     /// Waits for the deletion of files that have just lost their last name. The kernel releases them by a
     /// message that may arrive after the call that removed them has returned, and after the next call.
-    /// Returns whether another try is worthwhile, which it is even if none is left, since they may only be
-    /// waiting for their epoch.
+    /// Returns whether to try again. This is the case even if none is left, since their space may only be
+    /// waiting for an epoch.
     pub(super) fn await_deletions(&self, waiter: &dyn Waiter) -> bool {
         let begun = Instant::now();
         let is_recent = |shard: &Shard, age| shard.orphaned.is_some_and(|at| at.elapsed() <= age);

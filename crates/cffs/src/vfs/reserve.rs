@@ -1,8 +1,8 @@
-//! The reserve: the last part of the space, which is kept for root, so that a user who fills the volume does
-//! not keep the administrator from working on it.
+//! The reserve: the last part of the space, which is kept for root, so that an administrator can still work
+//! on a volume that a user has filled.
 //!
-//! Other callers get [`NoSpace`](crate::error::Error::NoSpace) where only the reserve is left. No user is
-//! kept from freeing space, nor from overwriting contents in place.
+//! Other callers get [`NoSpace`](crate::error::Error::NoSpace) if only the reserve is left. All users can
+//! free space and overwrite contents in place.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,8 +10,7 @@ use super::Caller;
 use crate::alloc::Spender;
 use crate::format::superblock::Reserve;
 
-/// The users other than root who may use the reserve. Every change of a user reads this, and so without a
-/// lock.
+/// The users other than root who may use the reserve. Every change of a user reads this, so it has no lock.
 #[derive(Debug, Default)]
 pub(super) struct ReserveUsers {
     uid: AtomicU32,

@@ -118,12 +118,12 @@ pub enum NewKind<'a> {
 pub struct NewFile<'a> {
     /// Its kind.
     pub kind: NewKind<'a>,
-    /// The lower 12 bits of the mode that the caller asked for, before the umask.
+    /// The lower 12 bits of the requested mode, before the umask.
     pub permissions: u32,
     /// Owner.
     pub uid: u32,
-    /// Group, unless the directory hands down its own. A program gets the set-group-ID bit of a group that is
-    /// handed down only if the caller may act for the group.
+    /// Group, unless the directory hands down its own. A program with an inherited group gets the
+    /// set-group-ID bit only if the caller may act for the group.
     pub gid: u32,
     /// The times of access and change if they are not now. No crash shows the file without them.
     pub times: Option<(Timestamp, Timestamp)>,

@@ -11,8 +11,8 @@ use crate::units::InodeNo;
 /// A compaction ends when it has freed this many bytes. The next one continues from there.
 const WANTED_BYTES: u64 = 4 << 20;
 
-/// Calls `run` with what may free space for a change that finds none: deletions that are under way, and then
-/// a compaction.
+/// Calls `run` with the ways to free space for a change that finds none: deletions in progress, and then a
+/// compaction.
 pub(super) fn with_hopes<T>(volume: &Volume, run: impl FnOnce(&[&dyn Fn() -> bool]) -> T) -> T {
     let deletions = || volume.references.await_deletions(&*volume.options.waiter);
     let regrouper = Regrouper::new(&volume.readahead, &volume.writer);

@@ -1,14 +1,14 @@
 //! The files that are read together, as the volume observes them: regrouping can move them together.
 //!
 //! The files that a process reads are a stream. Two files of a stream with few others between them are a
-//! pair, which counts the more the nearer they are. Pairs that came back often enough are joined to chains.
+//! pair; nearer files give it more weight. Pairs that occur often enough are joined to chains.
 //!
 //! ```text
 //!   reads ──► streams ──► pairs, with counts ──► chains ──► admin::regroup::chains
 //! ```
 //!
 //! Pairs of neighbours on the device are not counted, since one request reads both: a reader in the order of
-//! directories leaves nothing here. The tables are of fixed size and are only in memory.
+//! directories adds nothing. The tables are of fixed size and are only in memory.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use crate::units::InodeNo;
 #[cfg(test)]
 mod tests;
 
-/// A file is a pair with as many files before it in its stream.
+/// A file forms a pair with each of this many files before it in its stream.
 const WINDOW: usize = 4;
 /// Streams that are followed at once. The one that was idle for longest makes room for a new one.
 const STREAMS_MAX: usize = 64;
@@ -91,8 +91,8 @@ impl Used {
         }
     }
 
-    /// Notes that the process of this thread reads a file from its beginning. Files that regrouping does not
-    /// move are left out.
+    /// Records that the process of this thread reads a file from its beginning. Files that regrouping does
+    /// not move are left out.
     pub fn note(&self, file: &VnodeState) {
         let inode = &file.inode;
         let Some(map) = inode.map().filter(|_| inode.file_type == FileType::Regular) else {
@@ -110,7 +110,7 @@ impl Used {
         self.observed.lock().note(process(), Read { ino: inode.ino, blocks }, self.gap_blocks);
     }
 
-    /// How often a pair became part of a chain. While this is the same, there are no new chains.
+    /// The number of pairs that became parts of chains. While this is the same, no chain is new.
     pub fn found(&self) -> u64 {
         self.observed.lock().pairs.found
     }

@@ -104,7 +104,7 @@ impl Write<'_> {
         Ok((done, end))
     }
 
-    /// Returns the offset after the last byte, as the others here do.
+    /// Returns the offset after the last byte.
     fn write_piece(&self, start: Start, data: &[u8]) -> Result<u64> {
         if let Some(end) = self.write_inline(start, data)? {
             return Ok(end);
@@ -169,7 +169,7 @@ impl Write<'_> {
 
     /// Writes to a file whose contents are in its inode and still fit there; `None` if they do not.
     ///
-    /// Every write passes here first. It removes the file's capabilities, as a kernel would.
+    /// Every write calls this first. It removes the file's capabilities, as a kernel would.
     fn write_inline(&self, start: Start, data: &[u8]) -> Result<Option<u64>> {
         let max = self.volume.inodes().features.inline_bytes_max as u64;
         loop {

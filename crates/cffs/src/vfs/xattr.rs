@@ -9,20 +9,20 @@ use crate::inode::{Attributes, InodeCache, Vnode, VnodeGuard, keys};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
-/// The attribute that names a file's co-location key: files and directories with the same value are
-/// together, wherever their names are. A new file takes over that of its directory.
+/// The attribute that names a file's co-location key: files and directories with the same value are stored
+/// together, wherever their names are. A new file inherits that of its directory.
 pub const HINT: &[u8] = b"user.cffs.key";
 
 /// The longest name of an attribute in bytes.
 const XATTR_NAME_BYTES_MAX: usize = 255;
 
-/// The names of a file's attributes, each with a zero byte: Linux lists no more (`XATTR_LIST_MAX`). Those of
-/// the two ACLs always have room, since chmod(1) and `cp -p` set an ACL as well.
+/// The names of a file's attributes, each with a zero byte: Linux lists no more (`XATTR_LIST_MAX`). Room for
+/// those of the two ACLs is always left, since chmod(1) and `cp -p` set an ACL as well.
 const XATTR_NAMES_BYTES_MAX: usize =
     (64 << 10) - (acl::ACCESS.len() + 1) - (acl::DEFAULT.len() + 1);
 
-/// The beginning of the names of attributes that belong to the file system, such as the key of NFS handles.
-/// They are not listed, read or set like others, and no copy and no archive has them. They can be removed.
+/// The prefix of attributes that belong to the file system, such as the key of NFS handles. They are not
+/// listed, read or set like others, and copies and archives do not have them. They can be removed.
 const OWN: &[u8] = b"trusted.cffs.";
 
 /// The value of an attribute of the file system, whose name begins with `trusted.cffs.`.
@@ -74,7 +74,7 @@ pub(super) fn set_value(
     if value.len() > XATTR_VALUE_BYTES_MAX {
         return Err(Error::Range);
     }
-    // A change that finds no space frees some. Attributes that are too large need none.
+    // A change that finds no space frees some, which too large attributes must not cause.
     look_at(volume.inodes(), &vnode, |known| check_new(known, name, value, mode))??;
     volume.change_vnode(volume.reserve.spender(caller), &vnode, |inodes, file| {
         caller.check(file, None)?;
@@ -111,7 +111,7 @@ pub fn follows_source(name: &[u8]) -> bool {
     is_acl(name) || name.starts_with(b"user.") && name != HINT
 }
 
-/// Brings a file's attributes into memory if they are not there, and looks at them.
+/// Reads a file's attributes into memory if necessary, and passes them on.
 pub(super) fn look_at<T>(
     inodes: &InodeCache,
     vnode: &Arc<Vnode>,
@@ -153,7 +153,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Makes a change of attributes of the file system, which is no change of the file.
+/// Makes a change of attributes of the file system, which does not count as a change of the file.
 pub(super) fn unstamped<T>(
     file: &mut VnodeGuard<'_>,
     change: impl FnOnce(&mut VnodeGuard<'_>) -> T,
@@ -205,7 +205,7 @@ pub fn copy_xattrs(
     source.iter().filter(|(name, _)| !is_own(name)).try_for_each(set)
 }
 
-/// The bytes of all attributes with this one, if it may be set, that many are allowed, and their names can be
+/// The bytes of all attributes including this one, if it may be set, the sum is allowed, and the names can be
 /// listed.
 pub(super) fn check_new(
     known: &Attributes,

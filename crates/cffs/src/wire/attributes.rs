@@ -57,7 +57,7 @@ pub fn decode(fields: &mut Fields<'_>) -> Result<Attr> {
     })
 }
 
-/// The changes that a program may ask for: the server itself decides about set-id bits and the change time.
+/// The changes that a program may request: the server itself decides about set-id bits and the change time.
 pub fn encode_changes(changes: &SetAttr) -> Vec<u8> {
     let SetAttr { permissions, uid, gid, size, atime, mtime, ctime: _, clear_privileges: _ } =
         changes;

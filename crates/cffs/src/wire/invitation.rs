@@ -1,13 +1,13 @@
-//! The answer to a program that asks for a ticket, as the value of an extended attribute.
+//! The answer to a request for a ticket, as the value of an extended attribute.
 
 use super::{BadMessage, Result, Ticket};
 
-/// The attribute that a program sets, to a number that it chose at random, to ask for a ticket. It reads the
-/// answer from the attribute with the number at the end, after a dot.
+/// The attribute that a program sets to a random number to request a ticket. The answer is the value of the
+/// attribute with a dot and the number appended.
 pub const ATTRIBUTE: &str = "system.cffs.attach";
 
-/// The end of the name of an attribute from which a program reads a ticket to read files only, without having
-/// asked: `system.cffs.attach.NUMBER.read`. The kernel sets no attribute on a read-only mount.
+/// The suffix of an attribute from which a program reads a ticket for reading, without a request:
+/// `system.cffs.attach.NUMBER.read`. The kernel sets no attribute on a read-only mount.
 pub const TO_READ: &str = ".read";
 
 /// The answer to a program that asked for a ticket.

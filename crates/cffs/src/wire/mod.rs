@@ -55,8 +55,8 @@ pub const VALUE_BYTES_MAX: usize = 64 << 10;
 pub const MEMORY_BYTES_MAX: u32 = 16 << 20;
 /// The most contents that one request names.
 pub const CONTENTS_BYTES_MAX: u32 = 1 << 20;
-/// How long a session makes changes after its program has asked at the mount. The kernel passes this on only
-/// if the mount is writable, so that a remount is obeyed after this time.
+/// How long a session makes changes after its program has renewed the lease at the mount. The kernel passes
+/// this on only if the mount is writable, so that a remount is obeyed after this time.
 pub const LEASE: Duration = Duration::from_secs(1);
 /// The most handles of a session.
 pub const HANDLES_MAX: usize = 1 << 16;
@@ -76,7 +76,7 @@ pub const TEXT_BYTES_MAX: usize = 1 << 10;
 
 const MAGIC: &[u8; 4] = b"CFFS";
 
-/// A secret that stands for a directory and a user, for one call.
+/// A secret that grants one call for a directory and a user.
 pub type Ticket = [u8; 16];
 
 /// A message of a program.
@@ -84,10 +84,10 @@ pub type Ticket = [u8; 16];
 pub enum Call {
     /// The versions that the program knows.
     Hello { oldest: u16, newest: u16 },
-    /// Remove a name from the directory of a ticket; with `recursive`, a directory with all that it has.
+    /// Remove a name from the directory of a ticket; with `recursive`, a directory with all its entries.
     Remove { ticket: Ticket, name: Vec<u8>, recursive: bool },
-    /// Make the directory of a ticket the root of the session. The first bytes come with a descriptor of the
-    /// memory that both sides share, of this size. New files lose the permissions of the umask.
+    /// Make the directory of a ticket the root of the session. A descriptor of the shared memory, which has
+    /// this size, is sent with the first bytes. New files lose the permissions of the umask.
     Attach { ticket: Ticket, umask: u32, memory_bytes: u32 },
 }
 
@@ -108,7 +108,7 @@ pub enum Answer {
     Attached { root: Attr },
     /// The answer to a request.
     Reply(Reply),
-    /// The put that was this call of the session, counted from 1, has failed.
+    /// The put with this number among the calls of the session, counted from 1, has failed.
     PutFailed { call: u64, fault: Fault },
     /// This many calls of the session were carried out, and their puts are complete if none was reported.
     Settled { calls: u64 },

@@ -10,19 +10,19 @@ use crate::vfs::types::Attr;
 /// A request that changes nothing. It is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// Gives a handle to the file at a path from a directory on. No part of the path, and no link, leads out
-    /// of this directory, as if it were the root. A link at the end is followed if `follow`.
+    /// Gives a handle to the file at a path from a directory on. The path and its links cannot leave this
+    /// directory, as if it were the root. A link at the end is followed if `follow`.
     Walk { dir: Handle, path: Vec<u8>, follow: bool, result: Handle },
     /// Reads contents of a regular file into the shared memory. The reply is their length.
     Read { node: Handle, at: u64, contents: Memory },
     /// Reads whole files at paths, as of [`Walk`](Query::Walk), into the shared memory. The reply has the
-    /// outcome for some of them; the program asks for the others again.
+    /// outcome for some of them; the program requests the others again.
     ReadMany { dir: Handle, paths: Vec<Vec<u8>>, contents: Memory },
     /// Lists some names of a directory, after a cookie of an earlier one, or 0.
     List { dir: Handle, cookie: u64 },
     /// Reads an extended attribute.
     Xattr { node: Handle, name: Vec<u8> },
-    /// Finds the first data at or after an offset, or with `hole` the first hole.
+    /// Finds the first data, or with `hole` the first hole, at or after an offset.
     Seek { node: Handle, at: u64, hole: bool },
     /// Begins a walk of everything below a directory, and gives a handle to the walk.
     Descend { dir: Handle, result: Handle },
@@ -198,7 +198,7 @@ impl Step {
 }
 
 impl Outcome {
-    /// Where the contents end in the shared memory, if they are there.
+    /// The end of the contents in the shared memory, if they are there.
     pub fn contents_end(&self) -> Option<u64> {
         match self {
             Outcome::Contents(Memory { offset, len }) => Some(u64::from(*offset) + u64::from(*len)),
@@ -240,7 +240,7 @@ pub fn fitting<'a>(paths: impl Iterator<Item = &'a [u8]>) -> usize {
     paths.take(PATHS_MAX).take_while(fits).count()
 }
 
-/// How many bytes an entry takes in a reply besides its name, at most.
+/// The most bytes that an entry takes in a reply, without its name.
 pub const ENTRY_BYTES: usize = 160;
 /// The longest contents that one request reads.
 pub const READ_BYTES_MAX: usize = CONTENTS_BYTES_MAX as usize;

@@ -457,7 +457,7 @@ impl From<NewKind<'_>> for Kind {
     }
 }
 
-/// Appends the fields of a request that names a file alone. Returns its kind.
+/// Appends the fields of a request that only names a file. Returns its kind.
 fn put_node(body: &mut Vec<u8>, node: &Handle, kind: u32) -> u32 {
     put_handles(body, &[node]);
     kind

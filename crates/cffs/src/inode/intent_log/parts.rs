@@ -79,8 +79,8 @@ impl State {
 
 impl IntentLog {
     /// Whether a part of a directory that is about to change has a note of its own. Otherwise the directory
-    /// is noted as a whole. The first note of a directory decides which it is to be, and has the counts of
-    /// the clean point: they change after the sector that explains them.
+    /// is noted as a whole. The first note of a directory decides this, and has the counts of the clean
+    /// point, which change after the sector that explains the change.
     pub(super) fn is_in_parts(&self, state: &mut State, holder: &Holder) -> bool {
         let dir = holder.ino;
         let has_room = state.parts_bytes < self.parts_bytes_max();

@@ -1,7 +1,7 @@
 //! Charging changes to accounts.
 //!
-//! A change that may need space first takes the most that it can need, and is refused if that does not fit.
-//! Afterwards it settles: the account gets what the file has gained or lost. Both happen under the lock of
+//! A change that may need space first charges an upper bound, and is refused if that does not fit. Afterwards
+//! it settles: the account is corrected to what the file has gained or lost. Both happen under the lock of
 //! the file.
 
 use std::ops::Range;
@@ -54,7 +54,7 @@ impl<'a> Charging<'a> {
         Ok(Charging { account, layout, scope, before, taken })
     }
 
-    /// Charges what the file has gained, or returns what it has lost.
+    /// Charges the space that the file has gained, or returns the space that it has lost.
     pub fn end(self, file: &mut VnodeState) {
         let after = match self.scope == FileBlock::ALL {
             true => file.charge(self.layout),
@@ -75,8 +75,8 @@ fn charged(layout: &Layout, file: &mut VnodeState) -> u64 {
     bytes
 }
 
-/// The blocks whose changed pages a change may affect. A write to a large file looks at its own pages and at
-/// that of the file's end alone.
+/// The blocks whose changed pages a change may affect. A write to a large file examines only its own pages
+/// and the page at the file's end.
 fn scope_of(layout: &Layout, file: &VnodeState, growth: &Growth) -> Range<FileBlock> {
     let Growth::Write(range) = growth else { return FileBlock::ALL };
     let size = file.inode.size;
@@ -101,7 +101,7 @@ fn holes(layout: &Layout, file: &VnodeState, page: FileBlock, end: u64) -> u64 {
     holes_in(layout, file, page..FileBlock(page.0 + 1), end)
 }
 
-/// The same of several blocks. The time depends on the number of extents, not of blocks.
+/// The same for several blocks. The time depends on the number of extents, not of blocks.
 fn holes_in(layout: &Layout, file: &VnodeState, pages: Range<FileBlock>, end: u64) -> u64 {
     let start = layout.file_frag(pages.start).0;
     let end = layout.file_frag(pages.end).0.min(end);
@@ -141,7 +141,7 @@ fn needed(layout: &Layout, file: &VnodeState, growth: &Growth) -> u64 {
     let fragment_bytes = u64::from(layout.fragment_bytes);
     let (mut more, mut less) = (0, 0);
     if let Content::Inline(bytes) = &inode.content {
-        // The contents move to pages; those of the range are counted already.
+        // The contents move to pages; pages of the range are already counted.
         let own = layout.file_block_from(inode.size).0;
         let outside = (0..own).map(FileBlock).filter(|page| !pages.contains(page));
         more = outside.map(|page| holes(layout, file, page, end)).sum();
@@ -182,7 +182,7 @@ fn settle(account: &Arc<Account>, layout: &Layout, file: &mut VnodeState) {
     note_account(account, file);
 }
 
-/// Notes the account that a file is charged to. That of a directory is one of its own version.
+/// Records the account to which a file is charged. The account of a directory has a version of its own.
 pub(super) fn note_account(account: &Arc<Account>, file: &mut VnodeState) {
     if !file.inode.is_dir() {
         file.quota.account = Some(account.clone());
@@ -272,14 +272,14 @@ impl Accounts {
         let done = destroy(file);
         if let Some(account) = account {
             account.add(-(bytes as i64), -1);
-            // The thread that made the file may still be about to settle it.
+            // The thread that made the file may not have settled it yet.
             file.quota.charged = Some(0);
         }
         done
     }
 
     /// Moves the charge of a file to another account, if it fits there. `None` if it is the same. The gate is
-    /// held alone.
+    /// held exclusively.
     pub fn move_charge(
         &self,
         from: &Option<Arc<Account>>,
@@ -406,8 +406,8 @@ impl Moving {
     }
 }
 
-/// Fails if a file that keeps some names must not be given one in a directory with this account: all have the
-/// same. A directory cannot change its account, because what is below it would.
+/// Fails if a file that keeps other names must not get one in a directory with this account, since all must
+/// have the same. A directory cannot change its account, because everything below it would.
 pub(in crate::vfs) fn check_border(
     own: &Option<Arc<Account>>,
     dir: &Option<Arc<Account>>,

@@ -15,7 +15,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 /// More directories than this above a file are a loop.
 const ANCESTORS_MAX: usize = 1 << 20;
 
-/// A count of a tree. The gate is held alone, or the volume is not changed.
+/// A count of a tree. The gate is held exclusively, or the volume does not change.
 pub(super) struct Counting<'a> {
     names: &'a Namespace,
     accounts: &'a Accounts,
@@ -69,7 +69,7 @@ impl<'a> Counting<'a> {
         Counting { is_lenient: true, ..self }
     }
 
-    /// Counts the tree. Fails if a file in it has a name outside, unless this is not to be checked.
+    /// Counts the tree. Fails if a file in it has a name outside, if this is to be checked.
     pub fn run(mut self, top: &Arc<Vnode>, checks_names: bool) -> Result<Counted> {
         self.pending.push(top.clone());
         let mut seen = HashSet::new();
@@ -123,7 +123,8 @@ impl<'a> Counting<'a> {
             }
         }
         if self.may_change && vnode.state.read().inode.parent != dir.ino {
-            // The directory that the inode knows may be gone, or a crash separated the inode from its name.
+            // The directory that the inode records may have been deleted, or a crash separated the inode from
+            // its name.
             let mut file = VnodeGuard::new(&vnode);
             file.inode.parent = dir.ino;
             self.names.inodes.mark_dirty(&mut file);
@@ -155,9 +156,9 @@ impl<'a> Counting<'a> {
     }
 }
 
-/// Corrects the parents of files that counts of the trees of `counted` did not find: names that a file lost
-/// while its directory had no quota leave it with a parent in the tree, or with one that is gone. `found`:
-/// the files of the external table in the trees. Others have one name, in the directory that holds them.
+/// Corrects the parents of files that counts of the trees of `counted` did not find: a name that a file lost
+/// while its directory had no quota leaves it with a parent in the tree, or with a deleted one. `found`: the
+/// files of the external table in the trees. Others have one name, in the directory that holds them.
 pub(super) fn correct_parents(
     names: &Namespace,
     accounts: &Accounts,
@@ -282,7 +283,7 @@ pub(super) fn path_of(inodes: &InodeCache, dir: InodeNo) -> Result<Vec<u8>> {
     Err(Corruption::Loop { ino: dir }.into())
 }
 
-/// The name of an inode in a directory. An inode that is there is looked for in its sector alone.
+/// The name of an inode in a directory. An inode that is embedded there is searched only in its sector.
 fn name_in(
     inodes: &InodeCache,
     dir: &Arc<Vnode>,

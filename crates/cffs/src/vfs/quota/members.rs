@@ -1,8 +1,8 @@
-//! Which account a file belongs to.
+//! The account to which a file belongs.
 //!
-//! A directory remembers its account until quotas are set or removed; others have that of their directory.
-//! An inode with several names counts as a file of `parent`, which a change of its names keeps on a directory
-//! of the same quota. A file without a name stays with the account of its last directory.
+//! A directory remembers its account until quotas are set or removed; other files have that of their
+//! directory. An inode with several names counts as a file of `parent`; changes of its names keep `parent` on
+//! a directory of the same quota. A file without a name stays with the account of its last directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Accounts {
         self.by_dir.lock().unread.clone()
     }
 
-    /// Notes accounts that are to be counted when they are asked for.
+    /// Records accounts that are to be counted when they are first needed.
     pub fn set_uncounted(&self, accounts: Vec<(Arc<Account>, Arc<Vnode>)>) {
         *self.uncounted.lock() = accounts;
     }
@@ -100,8 +100,8 @@ impl Accounts {
         self.version.store(if accounts.is_empty() { 0 } else { *changes }, Ordering::Release);
     }
 
-    /// The account of a directory and of the files in it. Call without locks of vnodes, and with the gate if
-    /// the volume can change.
+    /// The account of a directory and of the files in it. Call without locks of vnodes, and with the gate
+    /// held if the volume can change.
     pub fn of_dir(&self, inodes: &InodeCache, dir: &Arc<Vnode>) -> Result<Option<Arc<Account>>> {
         let version = self.version.load(Ordering::Acquire);
         if version == 0 {

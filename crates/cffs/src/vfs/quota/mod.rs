@@ -2,10 +2,10 @@
 //!
 //! A quota belongs to a directory and limits the bytes and the files in it and below. A file has the quota of
 //! the nearest directory above it that has one (`members.rs`); changes charge its account (`charge.rs`). The
-//! list of quotas is an attribute of the root directory. It has the accounts of the last closing, which hold
-//! if the volume was not opened since; otherwise the trees are counted (`count.rs`) when it is opened.
+//! list of quotas is an attribute of the root directory. It has the accounts of the last closing, which are
+//! valid if the volume was not opened since; otherwise the trees are counted (`count.rs`) when it is opened.
 //!
-//! Invariant: the membership of a file changes only with the gate held alone.
+//! Invariant: the membership of a file changes only with the gate held exclusively.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -80,9 +80,9 @@ impl<'a> Quotas<'a> {
         self.volume.writer.noted(self.show(&*account.ok_or(Error::NoAttribute)?))
     }
 
-    /// Sizes of the volume as the quota of a file, if it has one, lets the file use them.
+    /// Sizes of the volume, limited by the quota of a file if it has one.
     ///
-    /// Those of the volume itself if the file or a directory above it cannot be read.
+    /// Without the limit if the file or a directory above it cannot be read.
     pub fn stat_fs(&self, ino: InodeNo) -> StatFs {
         let whole = self.volume.stat_fs();
         if !self.volume.accounts.are_any() {
@@ -100,8 +100,8 @@ impl<'a> Quotas<'a> {
         Ok(Quota { dir: account.dir, path, limits: account.limits(), used: account.used() })
     }
 
-    /// Gives a directory a quota, or its quota other limits, durably. A new quota counts what is in the tree,
-    /// and changes wait meanwhile. The limits may be less than the use: then nothing can be added.
+    /// Sets a quota of a directory, or changes its limits, durably. For a new quota, the tree is counted, and
+    /// changes wait meanwhile. The limits may be less than the use: then nothing can be added.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl<'a> Quotas<'a> {
         self.change(dir, Some(limits.bytes), Some(limits.files))
     }
 
-    /// Sets one limit or both, as [`set`](Quotas::set) does; `None` keeps a limit, which a new quota has none
-    /// of. [`u64::MAX`] removes one.
+    /// Sets one limit or both, as [`set`](Quotas::set) does; `None` keeps a limit; a new quota has none.
+    /// [`u64::MAX`] removes a limit.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ impl<'a> Quotas<'a> {
             }
         }
         if options.read_only {
-            // A volume that another program changes is opened again and again.
+            // A reader reopens a volume that another program changes repeatedly.
             accounts.set_uncounted(uncounted);
             return Ok(());
         }
@@ -320,7 +320,7 @@ impl<'a> Quotas<'a> {
         Ok(())
     }
 
-    /// Counts the trees of a volume that is open for reading, when they are first asked for.
+    /// Counts the trees of a volume that is open for reading, when they are first needed.
     fn count_late(&self) -> Result<()> {
         let Volume { accounts, names, .. } = self.volume;
         for (account, vnode) in accounts.take_uncounted() {
@@ -365,7 +365,7 @@ fn write_list(inodes: &InodeCache, root: &mut VnodeGuard<'_>, list: &[u8]) -> Re
     written
 }
 
-/// The error of a change that was to add a name: that the name exists rather than that a quota forbids it.
+/// The error of a change that was to add a name: if the name exists, this is reported rather than the quota.
 pub(super) fn unless_exists(
     names: &Namespace,
     dir: &Arc<Vnode>,
@@ -386,7 +386,7 @@ pub(super) fn retry<T>(volume: &Volume, change: impl Fn() -> Result<T>) -> Resul
     }
 }
 
-/// Runs a change of an inode in use, which may need space as `growth` tells of the file.
+/// Runs a change of an inode in use, which may need the space that `growth` computes from the file.
 pub(super) fn change_contents<T>(
     volume: &Volume,
     spender: Spender,

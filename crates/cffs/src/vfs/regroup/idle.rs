@@ -18,13 +18,13 @@ pub struct IdleRegrouping {
     after: Duration,
     calls: u64,
     since: Instant,
-    /// The count of changes when all of the volume was last looked at.
+    /// The count of changes when the whole volume was last examined.
     pub(super) complete_at: Option<u64>,
     /// The count of changes when it began at the root.
     began_at: u64,
     /// The rest of the walk.
     walk: Walk,
-    /// The count of pairs of files that were found to be read together, when all of these were looked at.
+    /// The count of pairs of files that were found to be read together, when all of them were last examined.
     found: u64,
 }
 
@@ -42,9 +42,9 @@ impl IdleRegrouping {
         }
     }
 
-    /// Regroups the volume if no call arrived for long enough, and something was changed since all of it was
-    /// looked at. For a thread that calls this about once a second. `watch` is called before the first step
-    /// and after each, and can end it.
+    /// Regroups the volume if no call arrived for long enough, and it was changed since all of it was
+    /// examined. A thread calls this about once a second. `watch` is called before the first step and after
+    /// each, and can end it.
     ///
     /// # Errors
     ///

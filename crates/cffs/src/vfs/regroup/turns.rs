@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::vfs::Volume;
 
-/// The calls that go ahead for each request of a step. While a step keeps the device busy, about as many
-/// calls wait as it makes requests: one in two hundred, so that nothing is seen of it in the hundredth that
-/// takes longest (005).
+/// The calls that are served for each request of a step. While a step keeps the device busy, about one call
+/// waits for each of its requests: one in two hundred, so that the slowest hundredth of the calls hardly
+/// changes (005).
 const CALLS_PER_REQUEST: u64 = 200;
 
-/// Decides when the next step of a regrouping may begin on a volume in use: after enough calls that hardly
-/// any of them waits, or when no call arrived for a moment.
+/// Decides when the next step of a regrouping may begin on a volume in use: after so large a number of calls
+/// that few of them wait, or when no call arrived for a moment.
 pub struct Turns {
     pause: Duration,
     calls: u64,
@@ -36,7 +36,7 @@ impl Turns {
         self.due_at = volume.calls.so_far().0 + made * CALLS_PER_REQUEST;
     }
 
-    /// Whether the next step may begin, which it then does. Asked again and again in between.
+    /// Whether the next step may begin; if so, it begins. Called repeatedly in between.
     pub fn may_go_on(&mut self, volume: &Volume) -> bool {
         let (calls, _) = volume.calls.so_far();
         if calls != self.calls {
