@@ -1,8 +1,8 @@
 //! Access checks for protocols whose requests no kernel has checked.
 //!
 //! Offers the decision of POSIX.1e: owner, group and others by the mode or, if the file has one, by its
-//! access ACL; and the privileges of root and of others with capabilities. The decision depends on the
-//! arguments alone. [`checks`] looks up the ACL.
+//! access ACL; and the privileges of root and of others with capabilities. The decision depends only on the
+//! arguments; [`checks`] looks up the ACL.
 
 use cffs::format::inode::FileType;
 use cffs::vfs::types::{Attr, Unprivileged};
@@ -22,7 +22,7 @@ pub const EXECUTE: u32 = 1;
 /// The name of the attribute that contains the access ACL.
 pub const ACL: &[u8] = b"system.posix_acl_access";
 
-/// The bit of a directory in which only owners may take names away.
+/// The bit of a directory in which only owners may remove names.
 pub const STICKY: u32 = 0o1000;
 const ANY_EXECUTE: u32 = 0o111;
 
@@ -81,7 +81,7 @@ impl Privileges {
 }
 
 impl User {
-    /// The user of a protocol that knows no capabilities, in which root has all privileges.
+    /// The user of a protocol without capabilities, in which root has all privileges.
     pub fn new(uid: u32, gid: u32, groups: Vec<u32>) -> User {
         let privileges = if uid == 0 { Privileges::ALL } else { Privileges::default() };
         User { uid, gid, groups, privileges }

@@ -2,10 +2,10 @@
 //!
 //! A program asks for a *ticket* by setting the attribute `system.cffs.attach` of a directory to a number
 //! that it chose at random, and reads the ticket from the attribute with this number at the end. The kernel
-//! passes this on only if the program can reach the directory and the mount is writable. The ticket stands
-//! for the directory and the program's rights at that moment. It is used for the removal of one name, or for
-//! one session with requests of all kinds below the directory. The program sets the attribute again before
-//! each second ends, or the session waits: a mount that becomes read-only is obeyed.
+//! passes this on only if the program can reach the directory and the mount is writable. The ticket grants
+//! access to the directory with the program's rights at that moment. It is used for the removal of one name,
+//! or for one session with requests of all kinds below the directory. The program sets the attribute again
+//! before each second ends, or the session waits: a mount that becomes read-only is obeyed.
 //!
 //! ```text
 //!   program ── setxattr, getxattr ──▶ kernel ──▶ Sessions: ticket, name of the socket
@@ -66,7 +66,7 @@ pub const END: &str = "system.cffs.attach.end";
 /// The most sessions, of all users and of one.
 const SESSIONS_MAX: usize = 64;
 const SESSIONS_OF_USER_MAX: usize = 16;
-/// The number of them for root and the user who mounted the volume.
+/// The number of these that are reserved for root and the user who mounted the volume.
 const SESSIONS_OF_OWNERS: usize = 8;
 /// The most threads for connections. The others wait until one of them has ended.
 const THREADS_MAX: usize = 2 * SESSIONS_MAX;
@@ -75,10 +75,10 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a restart waits for calls. A message to the kernel waits for its lock on a directory, which a
 /// program may hold as long as it wants.
 const PAUSE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait until something that has failed is tried again.
+/// The pause before a retry after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the volume counts as shared after a program has asked, and after the last change. A ticket is
-/// older by then.
+/// How long the volume counts as shared after a request for a ticket, and after the last change. Longer than
+/// a ticket is valid.
 const SHARED_AFTER: Duration = Duration::from_secs(11);
 
 /// The number in the value of [`ATTRIBUTE`]; `None` for other attributes.
@@ -124,7 +124,7 @@ struct State {
     /// The user and the socket of each session.
     sessions: HashMap<u64, (u32, Arc<UnixStream>)>,
     next: u64,
-    /// By the number of its ticket, each session that makes requests.
+    /// The sessions that make requests, by the numbers of their tickets.
     leases: HashMap<u64, Lease>,
     /// The removals and the sessions with requests, all of which have references on inodes.
     calls: usize,
@@ -133,7 +133,7 @@ struct State {
 /// A program that asks for a ticket.
 pub(crate) struct Asking {
     pub user: User,
-    /// Whether something is mounted in a volume, as the program sees it. The server does not know where.
+    /// Whether the program sees a mount inside of a volume. The server does not know its place.
     pub are_covered: bool,
     /// Whether the kernel has shown that the mount is writable.
     pub access: Access,
@@ -147,7 +147,7 @@ struct Lease {
 }
 
 impl Sessions {
-    /// Tells `observer` of changes. Nothing runs before the first program asks for a ticket.
+    /// Notifies `observer` of changes. No thread runs before the first request for a ticket.
     pub fn new(volume: Current, observer: Box<dyn Observer>) -> Arc<Sessions> {
         let (state, ended, is_closing, panicked) = Default::default();
         let (sharing, processors) = (Sharing::new(), sched_getaffinity(None).ok());
@@ -156,8 +156,8 @@ impl Sessions {
         Arc::new(sessions)
     }
 
-    /// Makes a ticket for a directory and a user, or notes why the user gets none; `examine` finds that
-    /// out. The program reads it with the number. If a session has this number, it may continue instead.
+    /// Makes a ticket for a directory and a user, or records the reason why `examine` refuses one. The
+    /// program reads it with the number. If a session has this number, it may continue instead.
     ///
     /// # Errors
     ///
@@ -185,8 +185,8 @@ impl Sessions {
         self.make_ticket(directory, number, uid, examine)
     }
 
-    /// Makes a ticket to read files below a directory, of which the kernel has not shown that its mount is
-    /// writable, and returns the answer to the user; see [`ask`](Sessions::ask).
+    /// Makes a ticket to read files below a directory, whose mount need not be writable, and returns the
+    /// answer to the user; see [`ask`](Sessions::ask).
     ///
     /// # Errors
     ///
@@ -233,11 +233,11 @@ impl Sessions {
         state.tickets.add(directory, number, uid, asking, Instant::now())
     }
 
-    /// The answer to the user that asked with this number.
+    /// The answer to the request of a user with this number.
     ///
     /// # Errors
     ///
-    /// [`Error::NoAttribute`] if the user did not, or too long ago.
+    /// [`Error::NoAttribute`] if the user made none, or too long ago.
     pub fn answer(&self, number: u64, uid: u32) -> Result<Vec<u8>> {
         let state = self.state.lock();
         let shown = state.tickets.show(number, uid, Instant::now()).ok_or(Error::NoAttribute)?;
@@ -290,8 +290,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Accepts connections until the socket is closed. Then this has the last reference on it: a program may
-    /// have sent descriptors, and closing these may take as long as the program wants.
+    /// Accepts connections until the socket is closed. This thread then drops the last reference to it:
+    /// programs may have sent descriptors, and closing these may take arbitrarily long.
     fn accept(self: &Arc<Self>, listener: &Arc<UnixListener>) {
         let is_open = |state: &State| {
             state.listener.as_ref().is_some_and(|(_, open)| Arc::ptr_eq(open, listener))
@@ -344,7 +344,7 @@ impl Sessions {
         }
     }
 
-    /// Notes a session, unless there are too many. Returns its number, and the user and group of its peer.
+    /// Records a session, unless there are too many. Returns its number, and the user and group of its peer.
     fn enter(&self, stream: &Arc<UnixStream>) -> io::Result<(u64, (u32, u32))> {
         let peer = socket_peercred(stream.as_fd())?;
         let uid = peer.uid.as_raw();
@@ -391,8 +391,8 @@ impl Sessions {
         Some((granted, Inside(self)))
     }
 
-    /// Lets a session with this ticket carry out requests, until [`end_lease`](Sessions::end_lease). Fails if
-    /// another session of its number does.
+    /// Permits a session with this ticket to carry out requests, until [`end_lease`](Sessions::end_lease).
+    /// Fails if another session has its number.
     fn begin_lease(&self, granted: &Granted) -> bool {
         let Granted { number, asked, directory, ref user, .. } = *granted;
         let lease = Lease { uid: user.uid, directory, renewed: asked };
@@ -433,9 +433,9 @@ impl Sessions {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// Ends the socket and all sessions, and waits for the calls that use the volume. It does not wait for
-    /// other sessions: one may be closing descriptors that its program has sent, which may take as long as
-    /// the program wants. Returns whether all calls have ended within `patience`.
+    /// Closes the socket, ends all sessions, and waits for the calls that use the volume. It does not wait
+    /// for other sessions, which may be closing descriptors that their programs have sent: this may take
+    /// arbitrarily long. Returns whether all calls have ended within `patience`.
     fn close(&self, patience: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         self.is_closing.store(true, Ordering::Release);
@@ -488,7 +488,8 @@ impl Drop for Inside<'_> {
 }
 
 impl Companion for Sessions {
-    /// Ends all sessions: a server that is replaced hands over references, and must not hand over theirs.
+    /// Ends all sessions: a server that is replaced hands over its references, but must not hand over those
+    /// of sessions.
     fn pause(&self) -> std::result::Result<(), String> {
         match self.close(Some(PAUSE_PATIENCE)) {
             true => Ok(()),
@@ -531,13 +532,13 @@ impl Sharing {
         Sharing { start: Instant::now(), until: AtomicU64::new(0), changes: AtomicUsize::new(0) }
     }
 
-    /// Begins it, or lets it continue, for [`SHARED_AFTER`].
+    /// Begins or extends it for [`SHARED_AFTER`].
     fn begin(&self) {
         let until = (self.start.elapsed() + SHARED_AFTER).as_millis() as u64;
         self.until.fetch_max(until, Ordering::SeqCst);
     }
 
-    /// Lets it continue while a change is made, and then for [`SHARED_AFTER`].
+    /// Extends it while a change is made, and then for [`SHARED_AFTER`].
     fn during_change(&self) -> Changing<'_> {
         self.changes.fetch_add(1, Ordering::SeqCst);
         Changing(self)

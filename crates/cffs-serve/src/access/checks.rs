@@ -10,7 +10,7 @@ use super::{ACL, User};
 const SET_ID_USER: u32 = 0o4000;
 const SET_ID_GROUP: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
-/// How often a write is tried again because the file has got set-id bits.
+/// How often a write is retried because the file got set-id bits.
 const TRIES_MAX: u32 = 4;
 
 /// Whether the user has all of the `wanted` permissions on a file.
@@ -70,7 +70,7 @@ pub fn complete(user: &User, attr: &Attr, changes: &mut SetAttr) {
     }
 }
 
-/// Writes to a file, which loses its set-id bits before, unless the user may keep them, as in the kernel.
+/// Writes to a file, after clearing its set-id bits unless the user may keep them, as the kernel does.
 /// Returns how many bytes were written.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ fn losing_set_id<T>(
 ) -> Result<T> {
     let has_none = |file: &Attr, _: Option<&Attr>| lost_set_id(user, file).is_none();
     for _ in 0..TRIES_MAX {
-        // A user who may keep the bits needs no look at them, which takes time under the file's lock.
+        // For a user who may keep the bits, reading them under the file's lock would be a waste.
         let caller =
             if user.privileges.fsetid { user.caller(None) } else { user.caller(Some(&has_none)) };
         match write(&caller) {
@@ -114,7 +114,8 @@ fn losing_set_id<T>(
     Err(Error::NotPermitted)
 }
 
-/// How a file loses its set-id bits when the user writes to it; `None` if it has none that it would lose.
+/// The change that clears the set-id bits of a file when the user writes to it; `None` if none are to be
+/// cleared.
 fn lost_set_id(user: &User, attr: &Attr) -> Option<Unprivileged> {
     let unprivileged = user.unprivileged(attr)?;
     let loses_group =

@@ -1,4 +1,4 @@
-//! The files that a program has handles of. Each handle is a reference on an inode.
+//! The files for which a program has handles. Each handle holds a reference to an inode.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ pub(super) struct Held {
     /// Whether this program has made it. It may write to it whatever the mode is, as through a descriptor
     /// that open(2) with `O_CREAT` has returned.
     pub is_own: bool,
-    /// Whether it has read the file, as one that it may read. It may continue, as through a descriptor.
+    /// Whether it has read the file, with permission. It may continue to read, as through a descriptor.
     pub is_read: bool,
 }
 
-/// The handles of a session. Dropping them gives the references back.
+/// The handles of a session. Dropping them releases the references.
 pub(super) struct Handles<'a> {
     volume: &'a Volume,
     held: HashMap<Handle, Held>,
@@ -47,7 +47,7 @@ impl<'a> Handles<'a> {
         Err(Error::InUse(text))
     }
 
-    /// Gives a handle to a file, on which the caller passes a reference. A file that had it loses it.
+    /// Gives a handle to a file, and takes over the caller's reference. A file that had the handle loses it.
     pub fn add(&mut self, handle: Handle, attr: &Attr, is_own: bool) {
         debug_assert!(self.check_room(handle).is_ok(), "the caller has checked it");
         self.forget(handle);
@@ -60,7 +60,7 @@ impl<'a> Handles<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] if none has it: the call that was to give it has failed, for example.
+    /// [`Error::Stale`] if none has it, for example because the call that was to give it has failed.
     pub fn get(&self, handle: Handle) -> Result<Held> {
         self.held.get(&handle).copied().ok_or(Error::Stale)
     }

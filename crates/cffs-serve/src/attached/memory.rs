@@ -1,7 +1,7 @@
 //! Memory that a program shares with the server.
 //!
-//! The server reads and writes it by system calls and never maps it: what a program writes meanwhile is then
-//! no change of memory that the server uses. The program cannot shorten it, since it is sealed.
+//! The server reads and writes it by system calls and never maps it, so a program cannot change memory that
+//! the server is using. The program cannot shorten it, since it is sealed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,16 +20,16 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// The memory behind a descriptor that a program sent.
+    /// The memory of a descriptor that a program sent.
     ///
     /// # Errors
     ///
-    /// It is something else than a sealed memory file of this size. Only the kernel's own memory has seals:
-    /// a file of a file system could be on this very mount, and reading it would wait for this server.
+    /// It is not a sealed memory file of this size. Only the kernel's own memory has seals: a file of a file
+    /// system could be on this very mount, and reading it would wait for this server.
     pub fn new(file: OwnedFd, bytes: u32) -> io::Result<SharedMemory> {
         let wanted = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(wanted));
-        // Large pages have seals, too, but are not there for every program to take.
+        // Files of large pages have seals, too, but large pages are scarce.
         let is_memory = is_sealed && fstatfs(&file)?.f_type as u64 == TMPFS;
         let is_whole = is_memory && fstat(&file)?.st_size == i64::from(bytes);
         if !is_whole || bytes > MEMORY_BYTES_MAX {
@@ -70,8 +70,8 @@ impl SharedMemory {
         }
     }
 
-    /// Gives all pages back. The server has filled them, so they count as its memory for as long as the
-    /// program keeps the file.
+    /// Frees all pages. The server has filled them, so they count as its memory as long as the program keeps
+    /// the file.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]: the program has sealed the memory against it, for example.
+    /// [`Error::Io`], for example if the program has sealed the memory against writes.
     pub fn write(&self, offset: u32, contents: &[u8]) -> Result<()> {
         let mut written = 0;
         while written < contents.len() {

@@ -1,5 +1,6 @@
-//! Carries out the requests of a program that is attached to a directory, with its rights: what the kernel
-//! checks for a system call is checked here. The kernel is told of each change before the call is answered.
+//! Carries out the requests of a program that is attached to a directory, with its rights, and makes the
+//! checks that the kernel makes for system calls. The kernel is notified of each change before the call is
+//! answered.
 
 use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
@@ -23,7 +24,7 @@ const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// How often a change is tried again because the rights that it depends on have changed.
+/// How often a change is retried because the rights on which it depends have changed.
 const TRIES_MAX: u32 = 4;
 
 /// A program that is attached, with its rights.
@@ -52,8 +53,8 @@ impl<'a> Program<'a> {
         Program { volume, observer, user, umask, memory, handles, trees, contents }
     }
 
-    /// Ends the session. If the program did so itself, it needs its memory no longer; if the server is
-    /// closing, it may not have taken its last contents yet.
+    /// Ends the session. If the program ended it, it no longer needs its memory; if the server is closing,
+    /// the program may not have read its last contents yet.
     pub fn end(self, is_closing: bool) {
         if !is_closing && let Err(error) = self.memory.discard() {
             tracing::debug!(%error, "the memory of an attached program stays");
@@ -155,7 +156,7 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// Makes a file. The caller gets a reference, and tells the kernel.
+    /// Makes a file. The caller gets a reference, and notifies the kernel.
     fn make_file(&self, dir: InodeNo, name: &[u8], new: (&Kind, u32)) -> Result<Attr> {
         let (kind, mut permissions) = (new.0.borrowed(), new.1);
         if kind == NewKind::Directory {
@@ -238,7 +239,7 @@ impl<'a> Program<'a> {
         done
     }
 
-    /// Makes a file, in place of another one of the name. If that fails, no file has the name.
+    /// Makes a file, and replaces an existing file of the name. If that fails, no file has the name.
     fn put_whole(&self, put: &Put, contents: &[u8]) -> Result<()> {
         let dir = self.handles.directory(put.dir)?;
         let new = (&put.kind, put.permissions);
@@ -255,7 +256,7 @@ impl<'a> Program<'a> {
             let _ = self.take_back(dir, &put.name, &made);
         }
         self.tell_name(dir, &put.name);
-        // Another program may have looked at it before it was complete.
+        // Another program may have examined it before it was complete.
         if self.volume.is_referenced(made.ino, 1) {
             self.observer.changed(Change::Contents(made.ino, 0, None));
         }
@@ -413,8 +414,8 @@ impl<'a> Program<'a> {
         Ok(linked)
     }
 
-    /// Fails if the program may not give names to a file. The kernel looks for the name before that, and for
-    /// the right to change the directory after it.
+    /// Fails if the program may not give names to a file. The kernel looks up the name before this check, and
+    /// checks the right to change the directory after it.
     fn check_link(&self, file: InodeNo, dir: InodeNo, name: &[u8]) -> Result<()> {
         if self.may_link(&self.volume.attr(file)?)? {
             return Ok(());
@@ -439,10 +440,10 @@ impl<'a> Program<'a> {
         Ok(is_plain && checks::may(self.volume, self.user, attr, READ | WRITE)?)
     }
 
-    /// Removes a name that is not a directory's. The kernel is told.
+    /// Removes a name that is not a directory's, and notifies the kernel.
     fn unlink(&self, dir: Handle, name: &[u8]) -> Result<()> {
         let dir = self.handles.directory(dir)?;
-        // The kernel looks for the name first, whether or not the program may remove it.
+        // The kernel looks up the name first, even if the program may not remove it.
         self.named_in(dir, name)?.1?;
         self.volume.find(dir)?;
         let mut failed = Ok(());
@@ -478,7 +479,8 @@ impl<'a> Program<'a> {
                 && self.loses_set_group_id(&attr)
             {
                 check_acl(value)?;
-                // Before the ACL, so that the file never has both. Without space for it, the bit is gone.
+                // Before the ACL, so that the file never has both. If there is no space for the ACL, the bit
+                // is still cleared.
                 let permissions = Some(attr.permissions & !SET_GROUP_ID);
                 let changes = SetAttr { permissions, ..SetAttr::default() };
                 let is_unchanged =
@@ -511,13 +513,13 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Tells the kernel of a new name, if it may know the directory.
+    /// Notifies the kernel of a new name, if it may know the directory.
     fn tell_name(&self, dir: InodeNo, name: &[u8]) {
         self.tell(dir, Change::Name(dir, name));
     }
 }
 
-/// Makes a change again as long as the rights that it depends on have changed meanwhile.
+/// Retries a change as long as the rights on which it depends change meanwhile.
 fn retried<T>(change: impl Fn() -> Result<T>) -> Result<T> {
     for _ in 0..TRIES_MAX {
         match change() {

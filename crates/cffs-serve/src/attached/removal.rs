@@ -1,10 +1,10 @@
-//! Removes a tree with the rights of a user, as rm(1) does through the kernel: depth first, and what cannot
-//! be removed stays and is reported.
+//! Removes a tree with the rights of a user, as rm(1) does through the kernel: depth first; files that cannot
+//! be removed stay and are reported.
 //!
 //! The user needs write and search permission on a directory to remove its names, and read permission to list
-//! it. These are read when the directory is entered, and again after names were listed or a directory in it
-//! was looked up. A condition holds for each change: the directory's owner and mode are those that were read,
-//! so a change of them is obeyed as soon as it has returned.
+//! it. These rights are read when the directory is entered, and again after names were listed or a directory
+//! in it was looked up. Each removal has the condition that the directory's owner and mode are those that
+//! were read, so a change of them takes effect as soon as it has returned.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,10 +22,10 @@ use crate::shared::{Change, Observer};
 
 /// The names that are listed at once.
 const BATCH: usize = 128;
-/// Only this many directories keep the names that were listed. The others are listed again from where they
-/// were left, so that a deep tree takes little memory.
+/// The number of directories whose listed names are kept. Others are listed again from their last position,
+/// so that a deep tree takes little memory.
 const KEPT_BATCHES: usize = 64;
-/// How often a removal is tried again because the rights on the directory changed.
+/// How often a removal is retried because the rights on the directory changed.
 const TRIES_MAX: u32 = 4;
 
 /// A file that could not be removed.
@@ -100,8 +100,8 @@ impl<'a> Removal<'a> {
         Removal { volume, observer, user, step, levels, path_bytes: 0, removed }
     }
 
-    /// Removes a name from a directory, on which the caller passes a reference; with `recursive`, a directory
-    /// with all that it has.
+    /// Removes a name from a directory, and takes over the caller's reference; with `recursive`, removes a
+    /// directory with all its entries.
     pub fn run(mut self, dir: InodeNo, name: &[u8], recursive: bool) -> Removed {
         let rights = match self.volume.attr(dir).and_then(|attr| self.rights(&attr)) {
             Ok(rights) => rights,
@@ -142,7 +142,7 @@ impl<'a> Removal<'a> {
         self.report(&entry.name, done)
     }
 
-    /// Reports a failure to remove a name of the current directory, or that there was none.
+    /// Reports the outcome of removing a name of the current directory.
     fn report(&mut self, name: &[u8], done: Result<()>) -> ControlFlow<()> {
         let Err(error) = done else { return (self.step)(None, &self.removed) };
         if let Some(level) = self.levels.last_mut() {
@@ -262,7 +262,7 @@ impl<'a> Removal<'a> {
             return Err(denied);
         }
         let found = match found {
-            // Another program has removed it. The name that the caller gave must exist.
+            // Another program has removed it. Only the name that the caller gave must exist.
             Err(Error::NotFound) if self.levels.len() > 1 => return Ok(()),
             found => found?,
         };
@@ -288,7 +288,7 @@ impl<'a> Removal<'a> {
         Ok(())
     }
 
-    /// Removes the current directory from the one above, if it is empty.
+    /// Removes the current directory from its parent, if it is empty.
     fn leave(&mut self) -> ControlFlow<()> {
         let Some(level) = self.levels.pop() else { return ControlFlow::Break(()) };
         let done = match level.keeps {
@@ -374,7 +374,7 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Tells the kernel that a name of the current directory is gone, if it knows the inode.
+    /// Notifies the kernel of the removal of a name of the current directory, if it knows the inode.
     fn tell_removed(&self, name: &[u8], ino: InodeNo, inode: Change<'_>) {
         if let Some(level) = self.levels.last()
             && self.volume.is_referenced(ino, 0)
@@ -384,7 +384,7 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Tells the kernel that the listing of a directory has changed, if it has.
+    /// Notifies the kernel that the listing of a directory has changed, if it has.
     fn tell_listing(&self, level: &Level) {
         if level.is_changed {
             self.observer.changed(Change::Contents(level.ino, 0, None));

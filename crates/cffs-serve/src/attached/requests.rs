@@ -16,20 +16,20 @@ use super::program::Program;
 const RECEIVED_BYTES: usize = 64 << 10;
 /// How many answers wait until they are sent together.
 const ANSWERS_BYTES: usize = 32 << 10;
-/// After this many calls the program learns that they were carried out, even if others have arrived.
+/// After this many calls the program is told that they were carried out, even if others have arrived.
 const CALLS_SETTLED: u64 = 64;
 
 /// The requests of one session.
 pub(super) struct Requests<'a> {
     sessions: &'a Sessions,
     stream: &'a UnixStream,
-    /// The number that the program has its ticket by; `None` if it may only read.
+    /// The number of the program's ticket; `None` if it may only read.
     lease: Option<u64>,
     received: Vec<u8>,
     /// The first byte of `received` that was not decoded.
     at: usize,
     answers: Vec<u8>,
-    /// The calls that were carried out, and those of them that the program knows of.
+    /// The number of calls that were carried out, and of those that were reported to the program.
     calls: u64,
     settled: u64,
 }
@@ -148,8 +148,8 @@ impl<'a> Requests<'a> {
 
 /// Waits for bytes, and copies them, but leaves them in the stream.
 ///
-/// Closing a descriptor may take as long as the program wants, and an unmount waits for this session. So a
-/// descriptor must not be received: it stays in the stream, which is closed after the session.
+/// Closing a descriptor may take arbitrarily long, and an unmount waits for this session. So a descriptor
+/// must not be received: it stays in the stream, which is closed after the session.
 fn look(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
     let (mut no_descriptors, mut parts) =
         (RecvAncillaryBuffer::default(), [IoSliceMut::new(buffer)]);

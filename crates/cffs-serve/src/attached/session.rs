@@ -31,7 +31,7 @@ use super::requests::Requests;
 const CALL_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a program may take to receive some bytes of answers that wait for it, until it is attached.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a program gets reports, and the session looks whether the program is still there.
+/// How often a program gets reports, and the session checks whether the program still exists.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 /// How many answers wait until they are sent together.
 const ANSWERS_BYTES: usize = 32 << 10;
@@ -54,7 +54,8 @@ impl<'a> Session<'a> {
     /// Errors of the connection, and violations of the protocol.
     pub fn serve(&self) -> io::Result<()> {
         self.stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-        // Otherwise the kernel discards bytes that are sent with MSG_OOB, and closes what came with them.
+        // Otherwise the kernel discards bytes that are sent with MSG_OOB, and closes descriptors sent with
+        // them.
         set_socket_oobinline(self.stream, true)?;
         match self.call(false)?.map(|(call, _)| call) {
             Some(Call::Hello { oldest, newest }) if (oldest..=newest).contains(&VERSION) => {
@@ -72,8 +73,8 @@ impl<'a> Session<'a> {
                     self.remove(&ticket, &name, recursive)?;
                 }
                 (Call::Attach { ticket, umask, memory_bytes }, Some(memory)) => {
-                    // The ticket is used after this: a descriptor that is refused may take as long to close
-                    // as the program wants, and an unmount does not wait for that.
+                    // The ticket is used after this: closing a refused descriptor may take arbitrarily long,
+                    // and an unmount does not wait for that.
                     let memory = SharedMemory::new(memory, memory_bytes)?;
                     return self.attach(&ticket, umask, memory);
                 }
@@ -165,8 +166,8 @@ impl<'a> Session<'a> {
         let observer = &*self.sessions.observer;
         let mut program = Program::new(&volume, observer, (&granted.user, umask), memory, handles);
         self.send(&Answer::Attached { root })?;
-        // A session may wait for its program as long as the program wants, for answers to be received as well
-        // as for requests: the program may have been stopped by its user. It keeps no more for that.
+        // A session may wait for its program indefinitely, for requests as well as for the program to receive
+        // answers: its user may have stopped the program. The session takes no more memory meanwhile.
         self.stream.set_write_timeout(None)?;
         let served = Requests::new(self.sessions, self.stream, number).serve(&mut program);
         program.end(self.sessions.is_closing());
@@ -263,7 +264,7 @@ impl<'a> Report<'a> {
         Report { session, waiting, steps: 0, sent, end: End::Complete, failure: None }
     }
 
-    /// Notes a failure, if it is one, and reports from time to time. Breaks if the call is to end.
+    /// Records a failure, if it is one, and reports from time to time. Breaks if the call is to end.
     fn step(&mut self, failed: Option<Failed<'_>>, removed: &Removed) -> ControlFlow<()> {
         if let Some(Failed { path, error }) = failed {
             let failure =

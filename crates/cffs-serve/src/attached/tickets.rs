@@ -1,4 +1,4 @@
-//! Tickets: each stands for a directory and the rights of a user, for one call soon after it was made.
+//! Tickets: each grants one call on a directory with the rights of a user, soon after it was made.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::access::User;
 /// The most unused tickets, of all users and of one.
 const TICKETS_MAX: usize = 64;
 const TICKETS_OF_USER_MAX: usize = 8;
-/// The number of them for root and the user who mounted the volume.
+/// The number of these that are reserved for root and the user who mounted the volume.
 const TICKETS_OF_OWNERS: usize = 8;
 /// How long a ticket can be used.
 const LIFETIME: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct Granted {
     pub asked: Instant,
     pub directory: Directory,
     pub user: User,
-    /// Whether something is mounted in a volume, as the program sees it.
+    /// Whether the program sees a mount inside of a volume.
     pub are_covered: bool,
     /// Whether the program may make changes.
     pub access: Access,
@@ -49,7 +49,7 @@ struct Entry {
 pub(super) struct Tickets(Vec<Entry>);
 
 impl Tickets {
-    /// Makes a ticket, or notes why the user gets none.
+    /// Makes a ticket, or records why the user gets none.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ pub(super) struct Trees<'a> {
 /// A walk. Dropping it gives its references back.
 struct Tree<'a> {
     volume: &'a Volume,
-    /// The directories on the way to the position. Each has a reference on its inode.
+    /// The directories on the path to the position. Each has a reference to its inode.
     levels: Vec<Level>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Trees<'a> {
     }
 
     /// The next steps of a walk, as many as fit into an answer and are found in time, and whether these are
-    /// the last ones. After that, there is no such walk.
+    /// the last ones. After the last ones, the walk no longer exists.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! From a path to a file, with the rights of a program, as the kernel resolves it below a directory.
+//! Resolves paths below a directory with the rights of a program, as the kernel does.
 
 use cffs::error::{Error, Result};
 use cffs::format::inode::FileType;
@@ -8,25 +8,25 @@ use cffs::vfs::types::Attr;
 
 use crate::access::{EXECUTE, STICKY, User, checks};
 
-/// How many symbolic links a path may lead through, as Linux has it.
+/// The most symbolic links in a path, as on Linux.
 const LINKS_FOLLOWED_MAX: u32 = 40;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// Resolves the paths of one request.
 ///
-/// A path continues at the directories that it shares with the path before it, as with openat(2) and a
-/// descriptor of the last one of these: the right to search this one is checked for each path, and that to
-/// search those above it once.
+/// A path is resolved from the last directory that it shares with the path before it, as openat(2) does from
+/// a descriptor of that directory. The right to search that directory is checked for each path, and the right
+/// to search those above it once.
 pub(super) struct Walk<'a> {
     volume: &'a Volume,
     user: &'a User,
-    /// The names that paths and links had, and that were looked up.
+    /// The number of names of paths and links that were looked up.
     steps: usize,
     /// The directories of the last path.
     last: Way<'a>,
 }
 
-/// The directories on a path that leads over no link and no `..`.
+/// The directories on a path without links and `..`.
 #[derive(Default)]
 struct Way<'a> {
     /// The name of each but the first.
@@ -57,12 +57,12 @@ impl<'a> Walk<'a> {
         self.steps
     }
 
-    /// The file at a path from a directory on. No name and no link leads out of the directory: `..` stays in
-    /// it, and an absolute link begins at it. A link at the end is followed if `follow_last`.
+    /// The file at a path below a directory, which the path cannot leave: `..` stays in it, and an absolute
+    /// link begins at it. A link at the end is followed if `follow_last`.
     ///
     /// # Errors
     ///
-    /// Those of a system call: a directory on the way that the user may not search, for example.
+    /// Those of a system call, for example for a directory that the user may not search.
     pub fn find(&mut self, from: InodeNo, path: &[u8], follow_last: bool) -> Result<Found<'a>> {
         let mut wants_directory = path.ends_with(b"/");
         let mut pending = names(path);
@@ -122,7 +122,7 @@ impl<'a> Walk<'a> {
         Ok(found)
     }
 
-    /// The directories of the last path that a path from a directory on begins with, the first one at least.
+    /// The directories of the last path with which a path below a directory begins; at least the first one.
     fn shared(&mut self, from: InodeNo, names: &[Vec<u8>]) -> Result<Vec<Found<'a>>> {
         let Way { names: known, mut dirs } = std::mem::take(&mut self.last);
         if dirs.first().is_none_or(|first| first.attr.ino != from) {
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether the user may follow a link at the end of a path, as with `fs.protected_symlinks` = 1: in a
-    /// directory like /tmp, others could make it lead elsewhere.
+    /// directory like /tmp, others could redirect it.
     fn may_follow(&self, dir: &Attr, link: &Attr) -> bool {
         let is_shared = dir.permissions & (STICKY | OTHERS_WRITE) == STICKY | OTHERS_WRITE;
         !is_shared || link.uid == self.user.uid || link.uid == dir.uid

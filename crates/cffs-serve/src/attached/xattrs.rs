@@ -10,8 +10,8 @@ use crate::access::{READ, STICKY, User, WRITE, checks};
 /// The attribute with the capabilities of a program.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Whether a program sees that a file has the attribute. The kernel shows the others to CAP_SYS_ADMIN of its
-/// first user namespace alone, which the server cannot recognise.
+/// Whether a program sees that a file has the attribute. The kernel shows the others only to CAP_SYS_ADMIN of
+/// its first user namespace, which the server cannot recognise.
 pub(super) fn is_shown(name: &[u8]) -> bool {
     !name.starts_with(b"trusted.")
 }

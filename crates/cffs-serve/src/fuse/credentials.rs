@@ -59,7 +59,7 @@ pub fn user(cx: &Context<'_>) -> User {
 
 /// The caller with its groups and capabilities, for calls that the kernel does not check; or why it may not
 /// make such calls. The capabilities are those that the kernel accepts in any user namespace with the ids of
-/// the server's: CAP_MKNOD and CAP_SYS_ADMIN count in the first one alone, which the server cannot recognise.
+/// the server's: CAP_MKNOD and CAP_SYS_ADMIN count only in the first one, which the server cannot recognise.
 pub fn user_apart(cx: &Context<'_>, access: Access) -> Result<Asking, &'static str> {
     let status = status(cx).ok_or("its server cannot see the process that asks")?;
     let user = user_shown(&status, cx.uid)?;

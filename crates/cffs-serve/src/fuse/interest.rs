@@ -1,7 +1,7 @@
 //! Estimates whether programs use the inodes of the names that they list.
 //!
 //! A listing may carry the answer of a lookup with each name. That saves a program that then examines the
-//! files (`ls -l`, `du`, `rm -r`) one request per file. For a program that lists names alone (`find -name`),
+//! files (`ls -l`, `du`, `rm -r`) one request per file. For a program that only lists names (`find -name`),
 //! the kernel and the server create inodes that are never used. The kernel decides for all parts of a listing
 //! except the first, by whether the directory's names were looked up meanwhile. For the first part it always
 //! requests inodes, and most directories have only one part.

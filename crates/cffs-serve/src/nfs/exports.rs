@@ -144,7 +144,7 @@ impl Export {
         let Credentials::Sys { uid, gid, groups } = credentials else { return anonymous };
         let (uid, gid) = (*uid, *gid);
         match self.squash {
-            // This number belongs to no user: for chown(2), it stands for an owner that stays.
+            // This number belongs to no user: for chown(2), it means to keep the owner.
             _ if [uid, gid].contains(&u32::MAX) => anonymous,
             Squash::All => anonymous,
             Squash::Root if uid == 0 => anonymous,

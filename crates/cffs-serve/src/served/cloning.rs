@@ -26,11 +26,11 @@ use crate::shared::{Change, Observer};
 mod tests;
 
 const ATTRIBUTE: &str = "system.cffs.clone";
-/// The server keeps the status of at most this many clones: those under way, and the last ones that ended.
+/// The server keeps the status of at most this many clones: those in progress, and the last ones that ended.
 const CLONES_MAX: usize = 64;
 /// The most of them that belong to one user.
 const CLONES_OF_USER_MAX: usize = 8;
-/// A caller that lives asks for the status of its clone at least this often.
+/// A running caller queries the status of its clone at least this often.
 const ASKED_WITHIN: Duration = Duration::from_secs(1);
 /// The longest failure in a status: a path of the longest length, escaped, and a reason. It fits in the
 /// attribute.

@@ -294,8 +294,8 @@ impl Control {
         restarter.begin(volume).inspect_err(|_| self.served.allow_jobs())
     }
 
-    /// Fails if a job is under way that changes the volume; ends one that is idle. Only for root and the user
-    /// who mounted the volume.
+    /// Fails if a job is changing the volume; ends one that is idle. Only for root and the user who mounted
+    /// the volume.
     pub fn check_unchanged(&self, uid: u32) -> Result<()> {
         check_owner(uid)?;
         self.served.check_unchanged()

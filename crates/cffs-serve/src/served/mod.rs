@@ -207,7 +207,7 @@ impl Served {
     }
 
     /// Keeps the program from being replaced, and the mount from becoming read-only, until the result is
-    /// dropped. The job has to be shown as running by then.
+    /// dropped. By then, the status must show the job as running.
     fn start_job(&self) -> Result<MutexGuard<'_, bool>> {
         let is_forbidden = self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_forbidden {
@@ -335,8 +335,8 @@ impl Served {
         job.or_else(|| self.change_under_way())
     }
 
-    /// Fails if a job is under way that changes the volume; ends one that is idle. On a mount that is
-    /// read-only by now, none begins afterwards.
+    /// Fails if a job is changing the volume; ends one that is idle. If the mount is already read-only, none
+    /// begins afterwards.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.end_idle_regroup();
         let _starting = self.no_jobs.lock().unwrap_or_else(PoisonError::into_inner);

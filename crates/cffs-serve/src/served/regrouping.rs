@@ -216,7 +216,7 @@ impl Regrouping {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Runs a regrouping. Each step begins when other callers had their turn, or when no call has arrived for
+    /// Runs a regrouping. Each step begins when enough other calls were served, or no call has arrived for
     /// `pause`.
     fn run(&self, volume: &Volume, dir: InodeNo, request: &RegroupRequest, pause: Duration) {
         let what = match &request.which {

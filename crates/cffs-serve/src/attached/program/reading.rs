@@ -15,10 +15,10 @@ use super::super::xattrs;
 use super::Program;
 use crate::access::{EXECUTE, READ, checks};
 
-/// After this time, the rest of a batch is left for the next request, so that an unmount waits no longer.
+/// After this time, the rest of a batch is left to the next request, so that an unmount need not wait for it.
 const BATCH_TIME: Duration = Duration::from_millis(200);
-/// When the paths of a request had this many names, the rest is left for the next request: a path may have
-/// two thousand names, and each link in it as many.
+/// After this many names in the paths of a request, the rest is left to the next request: a path may have two
+/// thousand names, and so may each link in it.
 const STEPS_MAX: usize = 16 << 10;
 
 /// A file that is to be read, and the position of its path in the request.
@@ -74,8 +74,8 @@ impl<'a> Program<'a> {
         Ok(attr)
     }
 
-    /// The regular file of a handle, if the program may read it. Having read, it may continue, as through a
-    /// descriptor.
+    /// The regular file of a handle, if the program may read it. After a first read, it may continue to read,
+    /// as through a descriptor.
     fn readable(&mut self, node: Handle) -> Result<InodeNo> {
         let Held { ino, file_type, is_own, is_read } = self.handles.get(node)?;
         if !is_own && !is_read {
@@ -118,7 +118,7 @@ impl<'a> Program<'a> {
             }
             let begin = contents.len();
             let left = range.len as usize - begin;
-            // One byte more shows that it does not fit: it may have grown.
+            // An additional byte shows that it does not fit: it may have grown.
             let read = self.volume.read_pieces(
                 found.attr.ino,
                 0,
@@ -152,7 +152,7 @@ impl<'a> Program<'a> {
         written.map(|()| outcomes)
     }
 
-    /// The files at the first paths whose contents fit together, as far as they are found in time.
+    /// The files at the first paths whose contents fit together, as many as can be found in time.
     fn find_many(
         &self,
         dir: InodeNo,

@@ -111,8 +111,8 @@ impl Adapter {
         Ok(())
     }
 
-    /// Ends what attached programs change, and fails while a clone or a regrouping changes the volume. Only
-    /// for root and the user who mounted it.
+    /// Ends the sessions of attached programs, and fails while a clone or a regrouping changes the volume.
+    /// Only for root and the user who mounted it.
     pub(super) fn end_changes(&self, uid: u32) -> cffs::error::Result<()> {
         fuse_ring::will_wait();
         self.control.check_unchanged(uid)?;

@@ -9,8 +9,8 @@ use super::{Adapter, DOT, DOT_DOT, Result};
 use crate::fuse::translate::{errno, ino};
 
 impl Adapter {
-    /// An inode, by its number alone. An inode without a name is found while the kernel refers to it, as it
-    /// does when it asks.
+    /// An inode by its number. An inode without a name is found as long as the kernel refers to it, as it
+    /// does in a request.
     pub(super) fn find_named(&self, ino: InodeNo) -> cffs::error::Result<types::Attr> {
         let attr = self.volume().find(ino)?;
         if attr.nlink == 0 {

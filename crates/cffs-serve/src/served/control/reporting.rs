@@ -1,8 +1,8 @@
 //! Reports that are longer than an attribute's value, read in pieces.
 //!
 //! Reading `system.cffs.layout.TOKEN.0`, with a token chosen by the reader, generates the report and returns
-//! its first piece. The further pieces are numbered from 1; an empty piece ends the report. The list of what
-//! changed since a mark is `system.cffs.changes.TOKEN.0.MARK`: for each change the number of the file's type
+//! its first piece. The further pieces are numbered from 1; an empty piece ends the report. The list of
+//! changes since a mark is `system.cffs.changes.TOKEN.0.MARK`: for each change the number of the file's type
 //! (1 byte), how many bytes the path has in common with the path before it (2 bytes, little-endian), the rest
 //! of the path, and a zero byte. So the list is about as long as the names in it.
 

@@ -38,7 +38,7 @@ pub enum Request {
     SetMark(String),
     /// Remove the mark of this name.
     RemoveMark(String),
-    /// Give the directory a quota, or other limits; `u64::MAX` for no limit.
+    /// Set or change the quota of the directory; `u64::MAX` for no limit.
     SetQuota {
         /// The most bytes; `None` keeps the limit.
         bytes: Option<u64>,
