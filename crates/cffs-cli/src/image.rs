@@ -212,8 +212,8 @@ fn mount_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
 fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
     let (process, mounted) = mount_elsewhere(user)?;
     // The command needs the /proc of its process namespace. A user can enter a mount namespace only together
-    // with the user namespace that it belongs to.
-    // It needs a right over the process namespace of this command to enter that again.
+    // with the user namespace that it belongs to. To return to the process namespace of this command, it
+    // needs a right over that.
     let is_root = rustix::process::geteuid().is_root();
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let same_processes = namespace("self") == namespace(&process.pid.to_string());

@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::output::note;
 
-/// The time after an interrupt in which a server usually reports how far it came. It takes longer while its
+/// The time after an interrupt in which a server usually reports its progress. It takes longer while its
 /// device does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 

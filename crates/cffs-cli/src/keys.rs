@@ -65,8 +65,8 @@ pub fn name_by_option(key_file: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The secret of the volumes of this command, if a source was named. Other processes of the user cannot look
-/// into this one from then on, and it leaves no core dump.
+/// The secret of the volumes of this command, if a source was named. Other processes of the user cannot
+/// inspect this one from then on, and it leaves no core dump.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub fn secret() -> anyhow::Result<Option<Arc<Secret>>> {
     Ok(known.clone())
 }
 
-/// Keeps other processes of the user from looking into this one, and its memory out of core dumps.
+/// Prevents other processes of the user from inspecting this one, and core dumps of its memory.
 fn hide() -> anyhow::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")
 }

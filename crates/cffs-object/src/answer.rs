@@ -104,8 +104,8 @@ pub fn shown(object: &str, place: &Place) -> String {
     }
 }
 
-/// The cause of a failure of the client for directories, without its names for what it tried: the path is
-/// that of the object, or of a temporary file next to it.
+/// The cause of a failure of the client for directories, without its name of the operation: the path is that
+/// of the object, or of a temporary file next to it.
 fn cause_in_directory(error: &StoreError) -> Option<String> {
     let StoreError::Generic { store: "LocalFileSystem", source } = error else { return None };
     let mut cause: &(dyn std::error::Error + 'static) = &**source;

@@ -138,7 +138,7 @@ impl Chunks {
         }
     }
 
-    /// Whether a read since the last call met an object that was collected.
+    /// Whether a read since the last call found that an object was collected.
     pub fn take_collected(&self) -> bool {
         self.has_lost.swap(false, Ordering::Relaxed)
     }
@@ -203,8 +203,8 @@ impl Chunks {
                 }
             }
             if let Some(index) = awaited.filter(|_| missing.is_empty()) {
-                // If the other thread had an error, this one requests the chunk. Threads that let the guard
-                // go and claimed again would pass it to each other without end.
+                // If the other thread had an error, this one requests the chunk. Threads that released the
+                // guard and claimed again could pass it to each other without end.
                 let key = keys[index];
                 let claimed = self.kept.get_value_or_guard(&key, None);
                 found[index] = self.use_claim(key, claimed, &mut missing)?;

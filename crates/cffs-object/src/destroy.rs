@@ -8,15 +8,15 @@
 //!     └──────────────────────── PUT `format` as before, release ◀──────────────────────────────────────┘
 //! ```
 //!
-//! The tombstone contains the object `format`, so that it can be put back. While it is there, no program
-//! opens the volume or clones it, and another run continues here.
+//! The tombstone contains the object `format`, so that this can be restored. While the tombstone exists, no
+//! program opens or clones the volume, and another run continues the deletion.
 //!
 //! Invariants:
 //!
-//! - No object is deleted before the tombstone is there, and no clone was complete after that.
+//! - No object is deleted before the tombstone exists, and no clone is completed after that.
 //! - The claim, or the fence of a volume whose log cannot be read, stays until the other objects are deleted:
 //!   meanwhile, no writer that had the volume open adds a record.
-//! - Only objects with names of this layout are deleted, and only while the tombstone is there: a volume that
+//! - Only objects with names of this layout are deleted, and only while the tombstone exists: a volume that
 //!   was made in the same place meanwhile is left alone. If an object among the versions is not one, nothing
 //!   is deleted.
 
@@ -40,9 +40,9 @@ use crate::unlock::{self, Marker};
 use crate::versions;
 use crate::writer::{self, Claimed, OpenOptions};
 
-/// The number of objects that are deleted before the tombstone is looked for again.
+/// The number of objects that are deleted between two checks that the tombstone exists.
 const AT_ONCE: usize = 1000;
-/// How often a slot for the fence is tried for: a writer that commits without pause takes the slots first.
+/// How often to try to get a slot for the fence: a writer that commits without pause takes the slots first.
 const FENCE_TRIES: usize = 100;
 /// How much of an object is read to see that it is a version.
 const MAGIC_BYTES: u64 = 8;
@@ -82,7 +82,7 @@ pub struct Destroyed {
     pub had_staging: bool,
 }
 
-/// Looks at the volume, and changes nothing.
+/// Examines the volume, and changes nothing.
 ///
 /// # Errors
 ///
@@ -153,8 +153,8 @@ fn check_inside(location: &Location, store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails if an object has the name of a version and is none. If the deletion is forced, the key may be
-/// missing, without which this cannot be seen.
+/// Fails if an object has the name of a version but is not one. This cannot be checked without the key, which
+/// may be missing if the deletion is forced.
 fn check_versions(store: &Store, options: &DestroyOptions) -> Result<(), Error> {
     if options.force {
         return Ok(());
@@ -198,8 +198,8 @@ enum Held {
     Fence(String),
 }
 
-/// Claims the volume, and tells whether its last writer had a staging directory. If its log cannot be read,
-/// and that is forced, writers are kept out without a claim.
+/// Claims the volume, and returns whether its last writer had a staging directory. If its log cannot be read,
+/// and the deletion is forced, excludes writers without a claim.
 fn claim(store: &Arc<Store>, options: &DestroyOptions) -> Result<(Held, bool), Error> {
     let history = match History::read_to_claim(store) {
         Err(Error::NeedsSecret { .. } | Error::Secret { .. } | Error::Damaged { .. })
@@ -224,8 +224,8 @@ fn claim(store: &Arc<Store>, options: &DestroyOptions) -> Result<(Held, bool), E
     }
 }
 
-/// Puts an object that is no record into the next slot, and returns its name. A writer that finds it there
-/// writes no more.
+/// Puts an object that is not a record into the next slot, and returns its name. A writer that finds it there
+/// stops writing.
 fn fence(store: &Store) -> Result<String, Error> {
     let mut fence = FENCE.to_vec();
     fence.resize(FENCE_BYTES, b' ');
@@ -245,7 +245,7 @@ fn fence(store: &Store) -> Result<String, Error> {
     Err(Error::Busy { seconds: began.elapsed().as_secs() })
 }
 
-/// Puts the identity of the volume back, and lets other writers in.
+/// Restores the identity of the volume, and admits other writers.
 fn put_back(store: &Arc<Store>, marker: &Marker, held: Held) -> Result<(), Error> {
     commit::put(store, IDENTITY, &marker.format, Some(COMMAND_PATIENCE))?;
     let claimed = match held {
@@ -283,7 +283,7 @@ fn delete_all(store: &Store, tombstone: &Bytes) -> Result<Destroyed, Error> {
 fn delete(store: &Store, tombstone: &Bytes, names: &[String]) -> Result<(), Error> {
     commit::again("deleting", Some(COMMAND_PATIENCE), || {
         match store.get(IDENTITY, None) {
-            // Another run has deleted everything, or this one, and the answer was lost.
+            // Another run has deleted everything, or this one has, and the answer was lost.
             Err(error) if error.is_not_found() => Ok(()),
             Ok(there) if there != *tombstone => Err(Error::Replaced { url: store.url() }),
             there => {

@@ -53,7 +53,7 @@ pub struct LogDevice {
     is_version: bool,
     /// See [`OpenOptions::without_objects`].
     without_objects: bool,
-    /// The missing and damaged objects that reads met, and what is wrong with them.
+    /// The missing and damaged objects that reads found, and their faults.
     met: Mutex<BTreeMap<String, String>>,
     /// Held during all sending.
     writer: Mutex<Role>,
@@ -193,7 +193,7 @@ impl LogDevice {
     pub fn release(&self) -> Result<(), Error> {
         match std::mem::replace(&mut *self.writer.lock(), Role::Reader) {
             Role::Writer(writer) => {
-                // Changed bytes would be copied to where no object can be put back.
+                // Changed bytes would be copied to a new object, and restoring the old one would not help.
                 let may_compact = self.met.lock().is_empty();
                 writer.release(may_compact)
             }
@@ -212,9 +212,8 @@ impl LogDevice {
     }
 
     /// Verifies that all objects of the volume are in the store and long enough, without reading them. If
-    /// `read` is given, also reads each as a whole, and passes the bytes of each to it; an encrypted object
-    /// that was changed is noticed only so, and of an object that is not encrypted the head alone has a
-    /// checksum.
+    /// `read` is given, also reads each as a whole, and passes the bytes of each to it; only this detects
+    /// changes of an encrypted object; of an unencrypted object, only the head has a checksum.
     ///
     /// # Errors
     ///
@@ -262,8 +261,8 @@ impl LogDevice {
         Ok(lost)
     }
 
-    /// The end of the part of a chunk that can be read. An object that was cut off can end within a chunk; of
-    /// other damage, a chunk has none or is damaged as a whole.
+    /// The end of the readable part of a chunk. A truncated object can end within a chunk; other damage
+    /// affects a chunk as a whole.
     fn readable_end(&self, chunk: Range<u64>) -> io::Result<u64> {
         if self.is_readable(chunk.clone())? {
             return Ok(chunk.end);
@@ -310,7 +309,7 @@ impl LogDevice {
         self.sync()
     }
 
-    /// The missing and damaged objects that reads met, with what is wrong with each.
+    /// The missing and damaged objects that reads found, with their faults.
     pub fn met(&self) -> Vec<(String, String)> {
         self.met.lock().clone().into_iter().collect()
     }

@@ -1,8 +1,8 @@
-//! The directory of a volume that is stored in one.
+//! The directory of a volume that is stored in a directory.
 //!
-//! Nothing keeps a directory where it is while its volume is open: it can be moved, or its file system
-//! unmounted. The client makes missing directories, so it would write the next record to a new one. Requests
-//! are therefore made only while the directory is the one that was opened.
+//! While its volume is open, a directory can be moved, or its file system unmounted. The client makes missing
+//! directories, so it would write the next record to a new one. Requests are therefore made only while the
+//! directory is the one that was opened.
 //!
 //! A descriptor of the directory would keep its file system from being unmounted, so none is held. The
 //! numbers of a directory identify it, with the time at which it was made, since a file system uses numbers
@@ -49,7 +49,7 @@ impl Identity {
 }
 
 impl Home {
-    /// A directory that has no volume yet, or one that is not opened.
+    /// A directory without a volume, or with one that is not open.
     pub fn new(directory: PathBuf) -> Home {
         Home { directory, opened: Mutex::new(None) }
     }
@@ -71,8 +71,8 @@ impl Home {
         }
     }
 
-    /// The path of the directory, if that is not the one that was opened. One with other numbers is the same
-    /// if it has the volume with the last record; from then on, only that one is.
+    /// The path of the directory, if it is not the opened one. A directory with other numbers is accepted if
+    /// it has the volume with the last record; from then on, only that one is.
     pub fn is_gone(&self) -> Option<String> {
         let mut opened = self.opened.lock();
         let opened = opened.as_mut()?;

@@ -75,7 +75,7 @@ impl Encoded {
     ///
     /// # Errors
     ///
-    /// The reason why it is no such object.
+    /// The reason why it is not such an object.
     pub fn decode(bytes: &[u8]) -> Result<Encoded, String> {
         if !bytes.starts_with(&SEALED_MAGIC) {
             let mut reader = Reader::new(checked(PLAIN_MAGIC, bytes)?);

@@ -40,8 +40,8 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Makes the next request look for new keys, since the store rejects these. Returns false if there cannot
-    /// be new ones.
+    /// Makes the next request search for new keys, since the store rejects these. Returns false if no new
+    /// ones are possible.
     pub fn renew(&self) -> bool {
         if let Keys::Renewed(Renewal(is_due)) = self {
             is_due.store(true, Ordering::Release);

@@ -66,8 +66,8 @@ impl Location {
     }
 
     /// The place that a URL names: `file:///directory`, or, with the bucket, `s3://bucket/prefix`, `gs://` or
-    /// `az://`. The last `@` in its last part is followed by the name of a version. What follows `file://` is
-    /// a path as it is: it has no escapes, and a slash at its end keeps an `@` in the directory's name.
+    /// `az://`. The name of a version follows the last `@` in the last part. The text after `file://` is a
+    /// path without escapes; with a slash at its end, an `@` belongs to the directory's name.
     ///
     /// Credentials, region and endpoint are taken from the environment, under the names that each store's own
     /// tools use (for S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
@@ -205,7 +205,7 @@ impl Location {
         if !parent.is_dir() {
             return Err(wrong(text, format!("directory {} does not exist", parent.display())));
         }
-        // The client panics for such paths, also behind symbolic links.
+        // The client panics for such paths, even if symbolic links refer to them.
         let resolved = parent.canonicalize().map_err(|error| wrong(text, error.to_string()))?;
         let root = resolved.to_str().ok_or_else(|| wrong(text, NOT_TEXT))?.to_owned();
         let store = LocalFileSystem::new_with_prefix(&resolved)
@@ -302,7 +302,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// The prefix of a volume with this path in a store. Its names are used as they are, but for those that no
+/// The prefix of a volume with this path in a store. Its names are used unchanged, except those that no
 /// object can have.
 pub(crate) fn prefix_of(path: &str) -> Path {
     Path::parse(path).unwrap_or_else(|_| Path::from(path))

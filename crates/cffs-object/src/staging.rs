@@ -175,7 +175,7 @@ impl Staging {
         }
     }
 
-    /// The wanted part of a record, from the bytes of its file that have it.
+    /// The requested part of a record, from the bytes of its file that contain it.
     fn opened(&self, slot: u64, wanted: &Range<u64>, bytes: Vec<u8>) -> io::Result<Bytes> {
         let Some(vault) = self.vault.get() else { return Ok(bytes.into()) };
         let opened = vault.open(&vault.owner(), (&name_of(slot), Instance::Named), wanted, &bytes);

@@ -153,7 +153,7 @@ impl Store {
         vault
     }
 
-    /// Notes that the volume with this UUID was found, or made. Its directory must stay the same.
+    /// Records that the volume with this UUID was found, or made. Its directory must stay the same.
     pub fn opened(&self, volume: Owner) {
         if let Some(home) = &self.home {
             home.opened(volume);

@@ -11,7 +11,7 @@ use crate::secret::{Secret, Wrapped};
 use crate::store::Store;
 use crate::vault::{DataKey, Owner, Vault};
 
-/// More than any identity has. A file of this name may be another program's, and of any size.
+/// More bytes than any identity has. A file of this name may belong to another program, and have any size.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
 /// Reads the identity of a volume, and unlocks the store of an encrypted one.
@@ -65,7 +65,7 @@ pub fn read_encoded(store: &Store) -> Result<Encoded, Error> {
     Encoded::decode(&read_bytes(store)?).map_err(store.damaged(IDENTITY))
 }
 
-/// The identity of a volume that may be in the course of its deletion.
+/// The identity of a volume that may be partly deleted.
 pub struct Marker {
     /// The object `format`, or what it was before the deletion.
     pub format: Bytes,
@@ -84,7 +84,7 @@ impl Marker {
     }
 }
 
-/// Reads the object, also if it is a tombstone.
+/// Reads the object, even if it is a tombstone.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ pub fn marker(store: &Store) -> Result<Marker, Error> {
     }
 }
 
-/// The same; `None` if the place has no volume. Another file of this name is none.
+/// The same; `None` if the place has no volume. Another file of this name does not count.
 ///
 /// # Errors
 ///
@@ -177,7 +177,7 @@ pub fn rekey(location: &Location, new: &Secret) -> Result<(), Error> {
     let vault = Vault::new(key, uuid);
     let format = Format::open(&vault, &sealed).map_err(store.damaged(IDENTITY))?;
     let bytes = format.seal(&vault, &Wrapped::new(new, vault.key(), &uuid));
-    // Nothing keeps two commands from doing this at once, so the second look tells the loser.
+    // Two commands may do this at the same time, so the second check tells the loser.
     let is_there = |expected: &[u8]| Ok::<_, Error>(store.get(IDENTITY, None)? == *expected);
     if !is_there(&before)? {
         return Err(Error::Rekeyed { url: store.url() });

@@ -11,7 +11,7 @@
 //!
 //! A frame's key is derived from the volume's data key, the UUID of the volume that made the object, the
 //! object's name and its instance; the number of the frame is associated data. So a frame opens only in its
-//! place. The instance tells objects apart that were sealed for one name: it is random, and where extents
+//! place. The instance distinguishes objects that were sealed for one name: it is random, and where extents
 //! refer to an object they have it, in the object's number (see [`Object`](crate::format::Object)). Nonces
 //! are random as well: one key seals at most the frames of one object, again for each attempt to send it.
 
@@ -132,7 +132,7 @@ impl Vault {
     ///
     /// # Errors
     ///
-    /// The frame that was changed, cut off, or moved here from elsewhere.
+    /// A frame was changed, truncated, or moved here from another place.
     pub fn open(
         &self,
         owner: &Owner,

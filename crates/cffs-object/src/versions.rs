@@ -30,7 +30,7 @@ pub struct Version {
     pub name: String,
     /// Its time of creation, by the clock of the store.
     pub made: SystemTime,
-    /// The prefix of the clone that it is kept for, if it is for one only.
+    /// The prefix of the clone for which it is kept, if it is kept only for one.
     pub clone: Option<String>,
 }
 
@@ -116,7 +116,7 @@ pub fn remove(location: &Location) -> Result<(), Error> {
         }
         is_any = true;
         store.delete(std::slice::from_ref(&kept))?;
-        // A clone that is just being made either sees the deletion or is seen here.
+        // A clone that is being made at this moment either sees the deletion or is seen here.
         if is_clone(&clone, &kept)? {
             store.put(&kept, bytes)?;
         }
@@ -222,8 +222,8 @@ pub(crate) fn clone_for(
     Ok(is_clone(&clone.connect()?, kept)?.then_some(clone))
 }
 
-/// Whether the volume is the clone that a version is kept for. While it is deleted, it still is: the deletion
-/// may be given up.
+/// Whether the volume is the clone for which a version is kept. It still is while it is being deleted, since
+/// the deletion may be abandoned.
 fn is_clone(store: &Store, kept: &str) -> Result<bool, Error> {
     let uuid = kept.rsplit_once('@').and_then(|(_, uuid)| Uuid::parse_str(uuid).ok());
     match unlock::marker(store) {

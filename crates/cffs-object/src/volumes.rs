@@ -34,7 +34,7 @@ const MAP_BYTES_MAX: u64 = 1 << 20;
 pub struct Listing {
     /// The volumes, by name.
     pub volumes: Vec<Found>,
-    /// Other names, in order: no volume itself, but there may be volumes below it.
+    /// Other names, in order: they are not volumes, but volumes may exist below them.
     pub others: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct About {
     pub uuid: [u8; 16],
     /// Whether its objects are sealed.
     pub is_encrypted: bool,
-    /// Whether its deletion has begun, and is under way or was interrupted.
+    /// Whether its deletion has begun, and is in progress or was interrupted.
     pub is_being_deleted: bool,
     /// Its size in bytes, unless that is sealed, or the volume was not completed.
     pub size_bytes: Option<u64>,

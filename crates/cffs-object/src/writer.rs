@@ -64,14 +64,14 @@ pub struct Writer {
     /// Its own records.
     turns: Turns,
     term: u64,
-    /// The instance of the term's objects: another one even if the store hides records of this slot.
+    /// The instance of the term's objects: it differs even if the store hides records of this slot.
     instance: u32,
     /// The last used slot.
     slot: u64,
     checksum: u32,
     /// The number of objects of contents in this term.
     data_count: u64,
-    /// Those of them that are being sent, the oldest first. A record waits for all of them.
+    /// Contents that are being sent, the oldest first. A record waits for all of them.
     ahead: VecDeque<JoinHandle<Result<(), Error>>>,
     /// Whether one of its records has changed anything.
     has_written: bool,

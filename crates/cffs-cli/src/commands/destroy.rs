@@ -83,7 +83,7 @@ impl Destroy {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Fails if the volume or a version of it is mounted or served on this machine, also for reading only.
+    /// Fails if the volume or a version of it is mounted or served on this machine, even only for reading.
     fn check_use(&self, doomed: &Doomed) -> anyhow::Result<()> {
         let version = |name: &String| {
             let mut url = self.url.clone().into_os_string();
@@ -143,7 +143,7 @@ impl Destroy {
     }
 }
 
-/// The last part of a URL: of a volume in the root of a bucket, the bucket.
+/// The last part of a URL; for a volume in the root of a bucket, the bucket.
 fn name_of(url: &Path) -> String {
     let url = Location::url_of(url).unwrap_or_default().into_owned();
     let url = url.trim_end_matches('/');

@@ -83,7 +83,7 @@ impl Mark {
             (true, false) => return Err(missing(name)),
             (false, true) => return Err(exists(name)),
             (false, false) => {
-                // What the kernel has not passed on yet would count as changed after the mark.
+                // Changes that the kernel has not passed on yet would count as made after the mark.
                 flush(path)?;
                 Request::SetMark(name.to_owned())
             }
@@ -118,14 +118,14 @@ pub fn marks(target: &Path) -> anyhow::Result<Vec<MarkStatus>> {
     Ok(marks.iter().map(MarkStatus::from).collect())
 }
 
-/// Passes on to the server what the kernel has of changes on the mount of a directory.
+/// Makes the kernel pass its cached changes on the mount of a directory on to the server.
 pub fn flush(directory: &Path) -> anyhow::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(directory, flags, Mode::empty())?;
     Ok(rustix::fs::syncfs(opened)?)
 }
 
-/// The error of a request, if another command has set or removed the mark since it was looked for.
+/// The error of a request, if another command has set or removed the mark since the check.
 fn met_another(error: control::AskError, name: &str) -> anyhow::Error {
     match &error {
         control::AskError::Refused(why) if *why == Error::Exists.to_string() => exists(name),

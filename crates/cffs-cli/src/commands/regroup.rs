@@ -1,4 +1,4 @@
-//! `cffs regroup`: moves files together again that changes have scattered.
+//! `cffs regroup`: moves scattered files together.
 
 use std::ffi::OsStr;
 use std::fs;

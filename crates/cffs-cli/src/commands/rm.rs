@@ -23,7 +23,7 @@ use crate::{mounts, progress};
 #[cfg(test)]
 mod tests;
 
-/// The message of a command that an interrupt ended before the server reported how far it came.
+/// The message of a command that an interrupt ended before the server reported its progress.
 const LATE: &str = "cffs rm: interrupted; the server has not answered yet, and ends the removal when its \
                     device answers; files that were removed stay removed";
 

@@ -310,7 +310,7 @@ impl<'a> Mirror<'a> {
     }
 
     fn is_same(&self, to: &Node, item: &Item, there: &Attr) -> Result<bool, CopyCause> {
-        // The copy may lack the ACL, since it was refused. Then the mode of its source gives too much.
+        // The copy may lack the ACL, which was refused. Then the mode of its source would grant too much.
         let may_lack_acl = there.permissions != item.permissions
             && there.permissions == without_acl(item.permissions);
         if item.file_type != FileType::Symlink && may_lack_acl && self.source.has_acl(&item.name)? {

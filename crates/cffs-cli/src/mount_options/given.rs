@@ -11,7 +11,7 @@ use crate::output::printable;
 use crate::size;
 use crate::working_directory::absolute_argument;
 
-/// Stands for a name that is not UTF-8, and so not that of an option.
+/// Represents a name that is not UTF-8, and so not that of an option.
 const UNKNOWN: &str = "?";
 /// Values that mount(8) accepts for flags of a mount (util-linux 2.39).
 const LAYERS: [&str; 3] = ["vfs", "fs", "recursive"];
@@ -43,8 +43,8 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Like [`Given::flag`], for a flag of mount(8), which accepts some values: `user=NAME`, and with a flag
-    /// of the mount which layers it is for. The mount of a volume has the flag in all of them.
+    /// Like [`Given::flag`], for a flag of mount(8), which accepts some values: `user=NAME`, and for a flag
+    /// of the mount the layers to which it applies. The mount of a volume has the flag in all of them.
     pub fn mount_flag(&self) -> anyhow::Result<&'a str> {
         let is_layer = self.value.is_some_and(|value| LAYERS.iter().any(|layer| value == *layer));
         if is_layer || self.name == "user" { Ok(self.name) } else { self.flag() }

@@ -1,4 +1,4 @@
-//! Missing and damaged objects of a volume in a store, in a check. They can often be put back, so without
+//! Missing and damaged objects of a volume in a store, in a check. They can often be restored, so without
 //! `--without-objects` the check refuses to continue, and changes nothing.
 
 use std::collections::BTreeMap;

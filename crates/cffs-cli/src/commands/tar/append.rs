@@ -10,8 +10,8 @@ use tar::{Builder, EntryType, Header};
 /// The space in a header for the name, and for the target of a link. A name of this length has no NUL.
 const FIELD_BYTES: usize = 100;
 
-/// Adds an entry of this name and this link target, which is empty for an entry that is no link. Those that
-/// do not fit into the header come in entries of GNU tar's kinds `L` and `K` before it.
+/// Adds an entry of this name and this link target, which is empty for an entry that is not a link. Those
+/// that do not fit into the header are in entries of GNU tar's kinds `L` and `K` before it.
 pub fn append(
     builder: &mut Builder<impl Write>,
     mut header: Header,
