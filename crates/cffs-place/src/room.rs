@@ -1,8 +1,8 @@
 //! Space for a file in a chosen group.
 //!
 //! XFS allocates near the directory. ext4 continues a large allocation in the group of the last one; it
-//! remembers one group for each processor. So a short write leads it to the group, and the space is allocated
-//! after that ([decision 022](../../../docs/decisions/022-place.md)). The places are then checked.
+//! remembers one group for each processor. So a short write makes it use the group, and the space is
+//! allocated after that ([decision 022](../../../docs/decisions/022-place.md)). The places are then checked.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,7 +29,8 @@ pub enum Size {
 
 /// The number of attempts to lead the kernel to a group.
 const TRIES: u32 = 4;
-/// The size of the write that leads ext4: smaller ones are placed where the processor has preallocated space.
+/// The size of the write that makes ext4 use a group: smaller ones are placed where the processor has
+/// preallocated space.
 const LEAD_BYTES: u64 = 64 << 10;
 /// The longest piece to allocate at once.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
@@ -43,8 +44,8 @@ pub fn set_aside(shadow: &Shadow, group: u64, bytes: u64, size: Size) -> Result<
     let _all = shadow.search_from_goal();
     for attempt in 0..=TRIES {
         if attempt > 1 {
-            // Pages that are written back meanwhile lead the kernel elsewhere, and blocks that were freed
-            // cannot be used before the next commit.
+            // Pages that are written back meanwhile make the kernel continue elsewhere, and blocks that were
+            // freed cannot be used before the next commit.
             syncfs(File::open(shadow.root())?).context("syncfs")?;
         }
         let file = match attempt {

@@ -23,7 +23,7 @@ fn files_that_use_each_other_are_found() {
 }
 
 #[test]
-fn a_circle_by_way_of_others_is_one() {
+fn an_indirect_circle_is_found() {
     let files = [
         ("m/mod.rs", "mod a; mod b; mod c;"),
         ("m/a.rs", "use super::b::B;"),
@@ -48,7 +48,7 @@ fn a_part_may_use_what_contains_it() {
 }
 
 #[test]
-fn containing_modules_are_no_way_around() {
+fn rules_cannot_be_bypassed_through_containing_modules() {
     let files = [
         ("a.rs", "mod part; use crate::b::B;"),
         ("a/part.rs", "use super::A;"),

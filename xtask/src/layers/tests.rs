@@ -101,7 +101,7 @@ fn codecs_do_not_see_a_device() {
 }
 
 #[test]
-fn making_and_checking_stand_on_the_format_alone() {
+fn making_and_checking_use_only_the_format() {
     for user in ["mkfs/mod.rs", "fsck/walk.rs"] {
         assert_eq!(lines(user, "use crate::device::BlockDevice; use crate::format::layout;"), []);
         for used in ["cache", "alloc", "inode", "namespace", "vfs"] {

@@ -69,7 +69,7 @@ fn number(table: &Table, row: [&str; 2], column: &str) -> f64 {
 
 /// The document draws these conclusions.
 #[test]
-fn small_runs_lead_to_the_conclusions_of_the_document() {
+fn small_runs_support_the_conclusions_of_the_document() {
     let ask = |question: Question| question.ask(&plan()).unwrap();
     let aged = &ask(Question::GroupsAged)[0];
     let scan = |variant| number(aged, ["90%", variant], "requests per file");

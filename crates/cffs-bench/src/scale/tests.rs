@@ -148,7 +148,7 @@ fn the_report_names_steps_that_grow_too_fast() {
 }
 
 #[test]
-fn a_part_that_cannot_be_measured_is_reported_and_the_others_go_on() {
+fn a_part_that_cannot_be_measured_is_reported_and_the_others_continue() {
     let plan = Plan {
         sizes: Sizes { files: vec![10], names: vec![10], ..Sizes::default() },
         operations: 0,

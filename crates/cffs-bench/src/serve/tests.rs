@@ -76,7 +76,7 @@ fn lateness_does_not_add_up() {
 }
 
 #[test]
-fn a_device_can_be_exchanged_and_goes_on_counting() {
+fn a_device_can_be_exchanged_and_continues_counting() {
     let pacer = Pacer::new(Profile::Hdd7200, 1 << 30, Stroke::Whole);
     pacer.perform(read(900 << 20));
     pacer.become_profile(Profile::None);

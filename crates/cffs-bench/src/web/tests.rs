@@ -5,7 +5,7 @@ use super::site::{Extent, Site, by_demand};
 const EXTENT: Extent = Extent { pages: 300, visits: 2_000, seed: 1 };
 
 #[test]
-fn a_seed_gives_the_same_site_and_logs() {
+fn a_seed_generates_the_same_site_and_logs() {
     let (one, two) = (Site::new(EXTENT), Site::new(EXTENT));
     assert_eq!((one.file_count(), one.bytes()), (two.file_count(), two.bytes()));
     assert_eq!(one.log(1), two.log(1));

@@ -182,7 +182,7 @@ fn sizes_have_the_median_and_mean_that_they_should() {
 }
 
 #[test]
-fn contents_differ_between_files_and_have_the_length_asked_for() {
+fn contents_differ_between_files_and_have_the_requested_length() {
     let contents = Contents::new(1, 4096);
     assert_eq!(contents.of(3, 4096).len(), 4096);
     assert_ne!(contents.of(1, 100), contents.of(2, 100));

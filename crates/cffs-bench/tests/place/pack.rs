@@ -68,7 +68,7 @@ fn getfattr(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn two_thousand_files_lie_side_by_side_and_are_what_they_were() {
+fn two_thousand_files_are_side_by_side_and_unchanged() {
     let _turn = turn();
     for peer in PEERS {
         let Some(mut volume) = volume(peer) else { return };

@@ -237,7 +237,7 @@ fn archive_of(source: &Path, words: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn the_files_before_the_error_of_an_archive_are_there() {
+fn the_files_before_the_error_of_an_archive_are_extracted() {
     if !is_root_with_mounts() {
         return;
     }

@@ -101,7 +101,7 @@ fn flip(sector: &Sector) -> Vec<u8> {
 /// Regression: `fsck -y` took a sector that the store had changed for ordinary damage, repaired it, and so
 /// lost files that were there again with the object as it had been.
 #[test]
-fn a_check_repairs_no_sector_of_an_object_that_can_be_put_back() {
+fn a_check_repairs_no_sector_of_an_object_that_can_be_restored() {
     let volume = Plain::new();
     let contents = volume.contents();
     let (mut of_root, mut of_others) = (0, 0);

@@ -154,7 +154,7 @@ fn an_encrypted_volume_is_mounted() {
 /// object: a bit that was flipped in the object of the root directory cost all files, also after the object
 /// was put back.
 #[test]
-fn a_check_gives_up_no_object_that_can_be_put_back() {
+fn a_check_gives_up_no_object_that_can_be_restored() {
     let volume = Encrypted::new();
     let url = &volume.url;
     let objects = |folder: &str| volume.scratch.path().join("volume").join(folder);

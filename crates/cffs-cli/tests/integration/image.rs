@@ -332,7 +332,7 @@ fn the_remedy_for_a_truncated_image_works() {
 
 /// Regression: a check without -f read a whole clean volume, which e2fsck skips.
 #[test]
-fn a_clean_volume_is_passed_over_unless_a_check_is_asked_for() {
+fn a_clean_volume_is_skipped_unless_a_check_is_requested() {
     let scratch = Scratch::with_image();
     for arguments in [&["fsck"][..], &["fsck", "-p"]] {
         let said = succeed(scratch.cffs([]).args(arguments).arg(scratch.image()));

@@ -85,7 +85,7 @@ fn listings_have_inodes_while_files_are_looked_up() {
 }
 
 #[test]
-fn inodes_come_back_when_files_are_looked_up_again() {
+fn inodes_are_loaded_when_files_are_looked_up_again() {
     if !can_mount() {
         return;
     }

@@ -153,7 +153,7 @@ fn image_on_disk(scratch: &Scratch) -> u64 {
 }
 
 #[test]
-fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
+fn a_mounted_volume_is_trimmed_by_fstrim_and_only_by_its_owner() {
     if !can_mount() {
         return;
     }
@@ -300,7 +300,7 @@ fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
 /// Regression: damage that programs had found was forgotten at unmount: the next boot's check said "clean,
 /// not checked".
 #[test]
-fn a_mount_that_met_damage_is_checked_by_the_next_fsck() {
+fn a_mount_that_found_damage_is_checked_by_the_next_fsck() {
     if !can_mount() {
         return;
     }
@@ -367,7 +367,7 @@ fn a_mounted_volume_is_checked_while_it_is_used() {
 }
 
 #[test]
-fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
+fn a_scrub_ends_on_request_and_when_the_volume_is_unmounted() {
     if !can_mount() {
         return;
     }

@@ -18,7 +18,7 @@ fn mounted() -> Option<Scratch> {
 
 /// Regression: the listing ended there.
 #[test]
-fn a_listing_goes_on_behind_a_directory_that_the_user_may_not_read() {
+fn a_listing_continues_after_a_directory_that_the_user_may_not_read() {
     let Some(scratch) = mounted() else { return };
     let dir = scratch.mountpoint();
     for (name, mode) in [("1", 0o755), ("2", 0o700), ("3", 0o700), ("4", 0o755)] {

@@ -76,7 +76,7 @@ fn cost(scratch: &Scratch, document: usize) -> u64 {
 }
 
 #[test]
-fn a_mount_moves_the_files_together_that_are_read_together() {
+fn a_mount_moves_files_together_that_are_read_together() {
     if !can_mount() {
         return;
     }

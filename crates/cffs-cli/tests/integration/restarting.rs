@@ -440,7 +440,7 @@ fn a_program_that_cannot_take_over_is_refused() {
 }
 
 #[test]
-fn the_page_goes_on_with_its_tokens_and_shows_the_new_server() {
+fn the_page_keeps_its_tokens_and_shows_the_new_server() {
     if !can_mount() {
         return;
     }

@@ -71,7 +71,7 @@ fn copy(from: &str, to: &str) {
 }
 
 #[test]
-fn files_copied_by_libnfs_come_back_and_are_in_the_image() {
+fn files_copied_by_libnfs_are_read_back_and_are_in_the_image() {
     if !has_clients() {
         return;
     }
@@ -370,7 +370,7 @@ except OSError:
 
 /// The socket has no directory whose permissions would exclude other users.
 #[test]
-fn a_server_answers_commands_of_its_user_alone() {
+fn a_server_answers_only_commands_of_its_user() {
     let has_python = Command::new("python3").arg("-V").output().is_ok();
     if !rustix::process::geteuid().is_root() || !has_python {
         eprintln!("not run: this takes root and python3");

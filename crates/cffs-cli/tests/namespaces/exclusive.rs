@@ -35,7 +35,7 @@ fn is_root() -> bool {
 /// Regression: an image was mounted, and so was a loop device for it: after both were unmounted, one tree was
 /// lost.
 #[test]
-fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
+fn no_path_to_a_mounted_image_admits_a_second_writer() {
     let _turn = take_turns();
     if !can_mount() || !is_root() {
         return;

@@ -165,7 +165,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
+fn without_loop_devices_root_mounts_as_fuse_with_the_reason() {
     let Some(_turn) = root_turn() else { return };
     let scratch = Scratch::with_image();
     let script = "mount --bind /dev/null /dev/loop-control\n\

@@ -245,7 +245,7 @@ fn the_map_is_bounded() {
 
 /// A program with an old version open, without a snapshot of it, gets an error with advice.
 #[test]
-fn a_reader_of_what_was_collected_is_told() {
+fn a_reader_of_collected_objects_gets_an_error_that_says_so() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, &[1; 4096]);

@@ -85,7 +85,7 @@ pub fn a_deleted_volume_leaves_nothing_and_other_objects_stay() {
 
 /// A volume or a file below `snapshots/` may have the name of a version. It stays, and so does the volume.
 #[test]
-fn what_lies_among_the_versions_is_not_deleted() {
+fn objects_among_the_versions_are_not_deleted() {
     let store = Arc::new(InMemory::new());
     made(&volume(&store));
     versions::create(&version(&store, "v1")).expect("kept");

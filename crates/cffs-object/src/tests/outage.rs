@@ -241,7 +241,7 @@ fn a_verification_leaves_out_what_a_writer_collected() {
 /// A missing object is not collected if the newest state of the volume, or the version, has data in it. It
 /// can be put back, so it is not lost as a bad sector is, unless the device was opened to do without it.
 #[test]
-fn a_missing_object_can_be_put_back() {
+fn a_missing_object_can_be_restored() {
     let store = Arc::new(FaultStore::new());
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, &vec![7; 2 << 20]);

@@ -14,7 +14,7 @@ use super::{ends, paths, print_unseen};
 
 /// Write the contents of files to standard output, reading ahead in the order of the device
 ///
-/// As cat(1), in the order in which they are given; those below a directory come by their paths.
+/// Like cat(1), in the given order; files below a directory are in the order of their paths.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Cat {

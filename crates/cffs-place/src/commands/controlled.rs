@@ -65,8 +65,8 @@ pub struct Mkdir {
 
 /// Make an empty file in a group
 ///
-/// On XFS its contents go there, too. On ext4 they go where the kernel has space at hand, unless --room
-/// allocates their space now; a program that truncates the file frees that space. Needs place init.
+/// On XFS its contents go there, too. On ext4 the kernel chooses their place, unless --room allocates their
+/// space now; a program that truncates the file frees that space. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place create --outer --room 64M /srv/journal")]
 pub struct Create {
@@ -84,8 +84,8 @@ pub struct Create {
 ///
 /// Mode, times, extended attributes and, for root, owner are those of the original. For others, attributes
 /// that only root may set are left out and named, and the copy of another user's file is not set-user-id.
-/// Names of one file in a tree stay names of one file. If the contents do not get there, as in full groups,
-/// nothing is made. Needs place init.
+/// Names of one file in a tree stay names of one file. If the contents cannot be placed there, as in full
+/// groups, nothing is made. Needs place init.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  place cp --group 3 index /srv/index\n  place cp --near /srv/db --nearby site /srv/site"
@@ -103,9 +103,9 @@ pub struct Cp {
 ///
 /// As place cp, for files that have no other names, at least not outside the tree. Refuses where owner or
 /// attributes could not be kept. The old one stays if another program changes it meanwhile: the command
-/// fails, and says if an older copy has the new name. The last look is immediately before the removal, and
-/// a write between the two is lost, as is one by a program that keeps the file open. To move the contents
-/// of files in use, in place, use place pack --group. Needs place init.
+/// fails, and says if an older copy has the new name. The last check is immediately before the removal, and a
+/// write between the two is lost, as is one by a program that keeps the file open. To move the contents of
+/// files in use, in place, use place pack --group. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place mv --near /srv/db index /srv/index")]
 pub struct Mv {

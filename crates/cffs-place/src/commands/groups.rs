@@ -13,7 +13,7 @@ use cffs_place::groups::{Groups, Unit};
 use cffs_place::room;
 use cffs_place::shadow::Shadow;
 
-/// Show the groups of a volume, and which is the emptiest
+/// Show the groups of a volume, and the emptiest one
 ///
 /// Group 0 is the outermost of a disk. After place init, it also says which groups can be placed in.
 #[derive(Debug, Args)]

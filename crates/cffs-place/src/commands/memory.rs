@@ -10,7 +10,7 @@ use super::size;
 use crate::output::{self, say};
 use cffs_place::memory::{self, Memory};
 
-/// Find out how much of what is read stays in memory
+/// Find out how much of a file that was read stays in memory
 ///
 /// Shows the processor's caches and the memory of the machine, and finds how much of a file stays in the page
 /// cache: it grows a temporary file in DIR until its beginning leaves memory. A limit of a control group

@@ -36,7 +36,7 @@ fn the_fastest_bandwidth_that_was_seen_twice_is_likely() {
 }
 
 #[test]
-fn units_lie_within_the_bytes() {
+fn units_are_within_the_bytes() {
     assert_eq!(units(&(1..8192), 4096), 1..2);
     assert!(units(&(1..4097), 4096).is_empty());
     assert_eq!(units(&(4096..8192), 512), 8..16);

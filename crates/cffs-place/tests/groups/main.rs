@@ -38,7 +38,7 @@ const ALL: [Kind; 6] = [
 const SIZES: [u64; 7] = [1, 4096, 8192, 20_000, 65_535, 65_536, 10_000_000];
 
 #[test]
-fn directories_and_files_lie_in_the_group_that_was_asked_for() {
+fn directories_and_files_are_in_the_requested_group() {
     for kind in ALL {
         let Some(volume) = Volume::make(kind) else { return };
         let (shadow, made) = Shadow::init(volume.root()).expect("init");

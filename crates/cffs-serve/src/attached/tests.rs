@@ -551,7 +551,7 @@ impl Observer for Heard {
 }
 
 #[test]
-fn the_kernel_is_told_of_what_it_knows_alone() {
+fn the_kernel_is_notified_only_of_files_that_it_knows() {
     let volume = volume();
     root_of_user(&volume);
     let [tree, first, _] = tree(&volume);

@@ -126,7 +126,7 @@ fn no_more_blocks_are_promised_than_there_are() {
 
 /// Data that is promised later must not take the blocks that were promised before.
 #[test]
-fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
+fn promised_blocks_exist_after_data_was_placed() {
     let (allocator, _) = volume(8 << 20);
     let mut blocks = 0;
     let mut fragments = 0;
@@ -188,7 +188,7 @@ fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
 /// Directories that grow in turn, as in a tree in use. A walk reads everything between the first and the last
 /// sector; a listing of one directory reads all of its pieces.
 #[test]
-fn sectors_of_directories_that_grow_by_turns_lie_densely_and_in_few_pieces() {
+fn sectors_of_directories_that_grow_alternately_are_dense_and_in_few_pieces() {
     const DIRECTORIES: usize = 40;
     const BLOCKS: usize = 40;
     let (allocator, _) = volume(1 << 30);
@@ -217,7 +217,7 @@ fn sectors_of_directories_that_grow_by_turns_lie_densely_and_in_few_pieces() {
 const ZONE_END: u64 = 2 << 10;
 
 #[test]
-fn sectors_lie_in_the_zone_and_files_after_it() {
+fn sectors_are_in_the_zone_and_files_after_it() {
     let (allocator, _) = volume(64 << 20);
     let mut in_zone = 0;
     // Directories grow one after the other, and later again, when files have filled most of the rest.
@@ -322,7 +322,7 @@ fn the_sizes_of_a_bounded_number_of_keys_are_known() {
 }
 
 #[test]
-fn the_tail_of_a_large_file_leaves_reservations_alone() {
+fn the_tail_of_a_large_file_does_not_use_reservations() {
     let (allocator, _) = volume(64 << 20);
     let first = place_reserved(&allocator, 1, 4);
     let other = place_reserved(&allocator, 2, 4);
@@ -335,7 +335,7 @@ fn the_tail_of_a_large_file_leaves_reservations_alone() {
 }
 
 #[test]
-fn a_medium_file_lies_in_several_holes_of_its_directory() {
+fn a_medium_file_is_placed_in_several_holes_of_its_directory() {
     let (allocator, _) = volume(64 << 20);
     let others: Vec<FragRun> = (0..16).map(|_| place_reserved(&allocator, 1, 64)).collect();
     let window = others[0].start..others[15].end();
@@ -381,7 +381,7 @@ fn reservations_shrink_before_they_are_gone() {
 }
 
 #[test]
-fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
+fn a_directory_that_is_being_filled_continues_in_the_shared_reservation() {
     let (allocator, _) = volume(64 << 20);
     let mut last = place(&allocator, Kind::Small, 16).unwrap();
     // An epoch ends. Only the segment of its last file is known of the directory.
@@ -436,7 +436,7 @@ fn the_stream_fills_a_group_to_its_end() {
 
 /// The bitmap may come from a device with forged contents.
 #[test]
-fn a_bitmap_that_gives_out_what_is_reserved_is_refused() {
+fn a_bitmap_with_free_reserved_fragments_is_refused() {
     let (allocator, _) = volume(16 << 20);
     let mut state = allocator.state.lock();
     let group = allocator.group(&mut state, CgIndex(0)).unwrap();

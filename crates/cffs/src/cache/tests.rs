@@ -156,7 +156,7 @@ fn a_reader_in_order_costs_fewer_and_fewer_requests() {
 }
 
 #[test]
-fn without_groups_a_miss_reads_what_was_asked_for() {
+fn without_groups_a_miss_reads_only_the_requested_blocks() {
     let (_, cache) = cache_with(false, 4 * BLOCKS, None);
     (0..64).for_each(|number| check(&cache, number));
     cache.read_near(BlockNo(100), 5, BlockNo(BLOCKS)).unwrap();
@@ -306,7 +306,7 @@ fn a_streams_window_slides_where_many_requests_are_answered_at_once() {
 }
 
 #[test]
-fn the_first_block_of_a_long_request_is_there_before_the_last_is_taken_over() {
+fn the_first_block_of_a_long_request_is_cached_before_the_last() {
     let queue = RunQueue::new(&Tuning::for_cache(256 << 20), BLOCK);
     queue.push(0..1024, 1024, false, Class::Files);
     assert!(queue.is_in_flight(0) && queue.is_in_flight(1023));
@@ -331,7 +331,7 @@ fn a_reader_waits_for_a_block_in_flight() {
 /// If two threads sent the two halves of a run at once, they could arrive in either order, and the arm would
 /// wait for another rotation.
 #[test]
-fn a_run_comes_to_the_device_in_order_with_any_reader() {
+fn runs_reach_the_device_in_order_with_any_reader() {
     let (device, mut cache) = cache();
     // Independent of how long a thread is held up.
     cache.queue.head_start = Duration::from_secs(3600);
@@ -360,7 +360,7 @@ fn a_run_comes_to_the_device_in_order_with_any_reader() {
 
 /// A reader that misses a block of a stream gets its run before the next ones, which are queued at once.
 #[test]
-fn a_stream_comes_to_the_device_in_order() {
+fn a_stream_reaches_the_device_in_order() {
     let (device, mut cache) = cache();
     cache.queue.head_start = Duration::from_secs(3600);
     cache.with_prefetch(2, || (0..BLOCKS).for_each(|number| check(&cache, number)));
@@ -391,7 +391,7 @@ fn a_reader_has_the_error_of_what_could_not_be_prefetched() {
 }
 
 #[test]
-fn a_bad_block_is_the_error_of_its_own_reader_alone() {
+fn only_the_reader_of_a_bad_block_gets_its_error() {
     let (device, cache) = cache();
     *device.bad.lock() = 5 * u64::from(BLOCK)..6 * u64::from(BLOCK);
     check(&cache, 4);
@@ -431,7 +431,7 @@ fn another_device_is_given_other_regions() {
 }
 
 #[test]
-fn opening_is_no_reader_at_random() {
+fn opening_does_not_count_as_a_random_reader() {
     let (_, cache) = cache();
     // The superblock, the system area, the root and its files.
     [0, 1, 144, 700].into_iter().for_each(|number| check(&cache, number));
@@ -502,7 +502,7 @@ fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
 
 /// Kept blocks come back if the cache has dropped them, but not if they were rewritten meanwhile.
 #[test]
-fn kept_blocks_come_back_unless_they_were_rewritten() {
+fn pinned_blocks_are_restored_unless_they_were_rewritten() {
     let (_, cache) = cache_with(false, 64, None);
     let mut kept = PinnedBlocks::default();
     for number in [10, 200, 300] {

@@ -255,7 +255,7 @@ impl Observer for Failures {
 }
 
 #[test]
-fn a_file_that_cannot_be_copied_is_told_and_the_others_are_copied() {
+fn a_file_that_cannot_be_copied_is_reported_and_the_others_are_copied() {
     let host = tempfile::tempdir().expect("a directory");
     fs::create_dir(host.path().join("x")).expect("made");
     fs::write(host.path().join("y"), b"fine").expect("written");
@@ -313,7 +313,7 @@ impl Observer for Never {
 }
 
 #[test]
-fn a_file_that_is_copied_alone_can_be_ended_too() {
+fn the_copy_of_a_single_file_can_be_ended() {
     let host = tempfile::tempdir().expect("a directory");
     let source = host.path().join("large");
     fs::write(&source, vec![1; 3 << 20]).expect("written");

@@ -12,7 +12,7 @@ fn part(hash: &u64) -> usize {
 }
 
 #[test]
-fn neighbours_lie_side_by_side_and_are_told_apart() {
+fn neighbours_are_side_by_side_and_distinguished() {
     for apart in [1, 64] {
         let found = hashes((0..NEIGHBOURS).map(|at| (777 * NEIGHBOURS + at) * apart), apart);
         for (at, hash) in found.iter().enumerate() {

@@ -113,7 +113,7 @@ fn identities_that_are_not_given_are_random() {
 }
 
 #[test]
-fn the_root_directory_is_as_asked_for() {
+fn the_root_directory_is_as_requested() {
     let device = MemoryDevice::new(16 * MIB);
     let options = MkfsOptions { root_uid: 1000, root_gid: 100, ..fixed() };
     let superblock = make(&device, &options).unwrap();
@@ -167,7 +167,7 @@ fn a_last_group_without_room_is_left_out() {
 }
 
 #[test]
-fn the_features_and_the_policy_are_those_asked_for() {
+fn the_features_and_the_policy_are_those_requested() {
     let options = MkfsOptions { embed: false, inline: false, policy: Policy::None, ..fixed() };
     let superblock = make(&MemoryDevice::new(16 * MIB), &options).unwrap();
     assert_eq!(superblock.incompat, Incompat::empty());
@@ -190,7 +190,7 @@ fn sectors_are_those_of_the_device_unless_said() {
 }
 
 #[test]
-fn impossible_options_are_refused_and_leave_the_device_alone() {
+fn impossible_options_are_refused_and_do_not_change_the_device() {
     let geometry = Geometry { size_bytes: 16 * MIB, sector_bytes: 512 };
     let label = |bytes: &[u8]| MkfsOptions { label: bytes.to_vec(), ..fixed() };
     for (options, message) in [

@@ -455,7 +455,7 @@ fn one_recording_at_a_time_and_what_finds_no_room_is_counted() {
 
 /// Perfetto and Chrome read these members.
 #[test]
-fn arrows_lead_from_operations_to_their_requests() {
+fn arrows_point_from_operations_to_their_requests() {
     let disk = Disk::new(0);
     let volume = disk.open();
     let (events, _) = disk.record(Detail::Causes, || {

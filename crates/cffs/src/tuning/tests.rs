@@ -91,7 +91,7 @@ fn requests_are_as_long_as_the_device_takes() {
 /// A stream of a device that answers many requests at once has several under way: one that is answered
 /// after a delay would else leave the line idle.
 #[test]
-fn streams_have_several_requests_under_way_where_the_device_answers_them_at_once() {
+fn streams_have_several_requests_in_flight_if_the_device_answers_them_at_once() {
     let window = |parallel| {
         let (break_even_bytes, request_bytes_max) = (BREAK_EVEN_BYTES, None);
         let cache_bytes = 256 * MIB;

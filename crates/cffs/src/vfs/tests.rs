@@ -102,7 +102,7 @@ fn a_file_without_a_name_has_no_tags_and_waits_for_its_epoch_to_get_one_again() 
 }
 
 #[test]
-fn files_of_all_sizes_are_there_after_reopening() {
+fn files_of_all_sizes_survive_reopening() {
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
@@ -135,7 +135,7 @@ fn files_of_all_sizes_are_there_after_reopening() {
 }
 
 #[test]
-fn space_comes_back_when_everything_is_deleted() {
+fn space_is_freed_when_everything_is_deleted() {
     for options in variants() {
         let device = device(&options);
         let volume = open(&device);
@@ -355,7 +355,7 @@ fn a_whiteout_takes_a_name_that_the_device_still_has() {
 }
 
 #[test]
-fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
+fn emptying_a_file_frees_the_blocks_of_its_extent_tree() {
     // A file of size 0 returns into its inode, and its map was the only record of the blocks of its extent
     // tree: they were leaked until the next check.
     for options in variants() {

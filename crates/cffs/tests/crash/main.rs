@@ -395,7 +395,7 @@ fn each_mutant_of_sharing_is_caught() {
 
 /// Regrouping is a change like any other: after a crash, each file has its contents, names and times.
 #[test]
-fn files_that_are_moved_are_there_after_any_crash() {
+fn moved_files_survive_any_crash() {
     use Op::*;
     let explorer = explorer();
     let mut tried = Tried::default();

@@ -133,7 +133,7 @@ fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
 }
 
 #[test]
-fn the_background_comes_to_a_clean_point_when_nothing_changes() {
+fn the_background_reaches_a_clean_point_when_nothing_changes() {
     let device = made(&MkfsOptions::default(), 4);
     let soon = OpenOptions {
         epoch_interval: Duration::ZERO,

@@ -360,7 +360,7 @@ fn the_decoder_reads_compressed_volumes() {
 }
 
 #[test]
-fn the_pieces_of_a_large_file_lie_in_its_order() {
+fn the_pieces_of_a_large_file_are_in_its_order() {
     let device = device();
     let volume = open(&device);
     let ino = volume.make(&Caller::ROOT, ROOT, b"large", &FILE).expect("made").ino;

@@ -142,24 +142,24 @@ fn a_second_inode_of_a_number_may_be_of_another_type() {
 /// block was given up, including a file in another sector, and blocks claimed by the unsuccessful search
 /// stayed marked as used.
 #[test]
-fn a_sector_that_lies_about_its_number_costs_no_file() {
+fn a_sector_with_a_wrong_number_costs_no_file() {
     let (_, volume) = sample::open(&VOLUMES[2].0, true).unwrap();
     let large = volume.lookup(InodeNo::ROOT, b"large").unwrap().ino;
-    assert!(sectors_that_lie_cost_no_file(2, large) > 8);
+    assert!(sectors_with_wrong_numbers_cost_no_file(2, large) > 8);
 }
 
 /// The same in the external inode table. Regression: the sector was emptied, and files whose inodes it
 /// contained went to lost+found or were lost, although their names were intact.
 #[test]
-fn a_sector_of_the_external_table_that_lies_about_its_number_costs_no_file() {
+fn a_sector_of_the_external_table_with_a_wrong_number_costs_no_file() {
     let tried: Vec<usize> = (0..VOLUMES.len())
-        .map(|volume| sectors_that_lie_cost_no_file(volume, InodeNo::EXTERNAL))
+        .map(|volume| sectors_with_wrong_numbers_cost_no_file(volume, InodeNo::EXTERNAL))
         .collect();
     assert!(tried.iter().all(|sectors| *sectors > 0), "{tried:?}");
 }
 
 /// Gives each sector of a container on one of the volumes other numbers, and returns the number of sectors.
-fn sectors_that_lie_cost_no_file(volume: usize, container: InodeNo) -> usize {
+fn sectors_with_wrong_numbers_cost_no_file(volume: usize, container: InodeNo) -> usize {
     /// The offset of the sector number: after the magic, the checksum, the number of the file and its
     /// generation.
     const NUMBER_AT: u16 = 20;

@@ -56,7 +56,7 @@ fn assert_sound(device: &dyn BlockDevice) {
 }
 
 #[test]
-fn a_trim_gives_back_what_was_deleted_and_nothing_else() {
+fn a_trim_discards_deleted_data_and_nothing_else() {
     let device = made(256 * MIB);
     let volume = open(&device, false);
     let kept = write(&volume, "kept", 3 * MIB + 5);
@@ -77,7 +77,7 @@ fn a_trim_gives_back_what_was_deleted_and_nothing_else() {
 }
 
 #[test]
-fn a_trim_keeps_to_its_range_and_leaves_short_runs_alone() {
+fn a_trim_keeps_to_its_range_and_skips_short_runs() {
     let device = made(256 * MIB);
     let volume = open(&device, false);
     let files: Vec<InodeNo> =
@@ -101,7 +101,7 @@ fn a_trim_keeps_to_its_range_and_leaves_short_runs_alone() {
 /// Regression: a trim discarded the journal, which is in an unused group: the next crash lost every change
 /// that only the journal had, and even a closed volume could not be opened without a repair.
 #[test]
-fn a_trim_leaves_the_journal_alone() {
+fn a_trim_does_not_discard_the_journal() {
     let device = Arc::new(MemoryDevice::new(512 * MIB));
     let options = MkfsOptions { journal_bytes: 32 * MIB, ..MkfsOptions::default() };
     mkfs::make(&*device, &options).expect("mkfs");

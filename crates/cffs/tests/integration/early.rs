@@ -86,7 +86,7 @@ fn a_large_file_goes_ahead_of_its_epoch_but_for_its_end() {
 }
 
 #[test]
-fn small_files_go_ahead_when_their_neighbours_are_there() {
+fn small_files_are_written_ahead_when_their_neighbours_exist() {
     let (volume, _) = volume(OpenOptions::default());
     for (name, files) in [("few", 50), ("old", 200), ("long", 1000), ("young", 10)] {
         let dir = directory(&volume, name);
@@ -103,7 +103,7 @@ fn small_files_go_ahead_when_their_neighbours_are_there() {
 
 /// The pattern of unpacking a source tree.
 #[test]
-fn a_tree_of_small_directories_goes_one_after_the_other() {
+fn small_directories_of_a_tree_are_placed_one_after_the_other() {
     let (volume, device) = volume(OpenOptions::default());
     let fill = |number: u64| -> Vec<InodeNo> {
         let dir = directory(&volume, &format!("{number}"));
@@ -134,7 +134,7 @@ fn a_tree_of_small_directories_goes_one_after_the_other() {
 
 /// The pattern of interactive work, and of programs that keep a file in each of many directories.
 #[test]
-fn directories_that_are_filled_by_turns_wait_for_their_epoch() {
+fn directories_that_are_filled_alternately_wait_for_their_epoch() {
     let (volume, device) = volume(OpenOptions::default());
     let fill = |dirs: &[InodeNo], files: u64| {
         for file in 0..files {

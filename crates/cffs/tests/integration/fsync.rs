@@ -354,7 +354,7 @@ fn an_fsync_of_an_unchanged_file_writes_nothing() {
 /// For a file in a directory that is on the device, its contents and one sector are written; the directory's
 /// own inode, of which only times and a count have changed, waits. After a crash these follow from the names.
 #[test]
-fn a_directory_does_not_go_with_its_files() {
+fn a_directory_is_not_written_with_its_files() {
     let make_in = |volume: &Volume, dir: InodeNo, name: &str| {
         let attr = volume.make(&Caller::ROOT, dir, name.as_bytes(), &FILE).expect("make");
         write(volume, attr.ino, 0, 200, 1);
@@ -464,7 +464,7 @@ fn an_fsync_waits_for_the_epoch_that_has_taken_its_file() {
 
 /// However calls interleave: when an fsync returns, the device has the file's state from before the call.
 #[test]
-fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
+fn no_fsync_accepts_an_epoch_that_left_its_file_behind() {
     let device = new_device(64 * MIB);
     let volume =
         open_with(device.clone(), OpenOptions { fsync_leaves_bytes: 0, ..OpenOptions::default() });
@@ -491,7 +491,7 @@ fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
 /// Regression: creating a file with a vacated name first wrote an epoch, with a flush, and the fsync of the
 /// file that had vacated the name left the new file out, since its epoch had ended.
 #[test]
-fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() {
+fn a_new_file_with_a_vacated_name_is_written_by_the_fsync_of_the_file_that_had_it() {
     for (embed, sector_bytes) in [(true, 4096), (true, 512), (false, 4096), (false, 512)] {
         let options =
             MkfsOptions { embed, sector_bytes: Some(sector_bytes), ..MkfsOptions::default() };
@@ -537,7 +537,7 @@ fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() 
 /// A directory cannot wait until a vacated name has left the device, since files may move into it: it needs
 /// an epoch. Files created after that epoch are still included in the fsync.
 #[test]
-fn a_new_directory_with_a_vacated_name_goes_with_that_fsync_too() {
+fn a_new_directory_with_a_vacated_name_is_written_by_that_fsync_too() {
     let device = new_device(16 * MIB);
     let volume = open(device.clone());
     let old = make(&volume, "foo", KIB, 1);

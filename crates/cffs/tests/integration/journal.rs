@@ -413,7 +413,7 @@ fn a_journal_on_another_device_with_a_torn_header_is_used_and_a_damaged_one_is_n
 
 /// The remedy when the journal is lost; if it turns up again, its contents are ignored.
 #[test]
-fn a_check_without_the_journal_leaves_it_out_for_good() {
+fn a_check_without_the_journal_excludes_it_permanently() {
     let (home, journal) = crashed_external();
     assert_eq!(codes(&check_without_journal(&*home, Repair::No)), [Code::JournalLost]);
     assert_eq!(check_without_journal(&*home, Repair::Yes).exit_code(), 1);
@@ -487,7 +487,7 @@ fn a_volume_gets_a_journal_on_another_device_and_loses_it() {
 }
 
 #[test]
-fn a_volume_with_a_journal_grows_and_journals_what_lies_in_the_new_part() {
+fn a_volume_with_a_journal_grows_and_journals_blocks_of_the_new_part() {
     let small = MkfsOptions { journal_bytes: 4 * MIB, cg_blocks: 4096, ..MkfsOptions::default() };
     let made = MemoryDevice::new(64 * MIB);
     mkfs::make(&made, &small).expect("made");

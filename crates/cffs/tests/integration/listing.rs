@@ -182,7 +182,7 @@ fn cookies_ascend_and_fit_programs_of_32_bits() {
 
 /// Regression: seeking to a position that no listing has returned read as the end of the directory.
 #[test]
-fn a_position_that_was_made_up_leads_to_an_entry() {
+fn an_invented_position_finds_an_entry() {
     on_volumes_with_files(|volume, files| {
         // In a directory before and after it has grown.
         for round in 0..2 {

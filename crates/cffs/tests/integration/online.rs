@@ -115,7 +115,7 @@ fn a_file_without_a_name_is_no_problem() {
 }
 
 #[test]
-fn damage_is_found_and_left_alone() {
+fn damage_is_found_and_not_repaired() {
     let (device, volume) = volume();
     let ino = make(&volume, ROOT, "file", NewKind::Regular);
     volume.write(&Caller::ROOT, ino, 0, &[1; 5000]).expect("written");

@@ -183,7 +183,7 @@ impl Keyed {
 
 /// Two thousand runs of one key each would span gibibytes, and a reader reads through short gaps.
 #[test]
-fn many_small_keys_lie_like_a_directory() {
+fn many_small_keys_are_placed_like_a_directory() {
     let compression = None;
     for (keys, files_per_key) in [(2000, 1), (500, 4), (200, 10), (40, 50)] {
         let keyed = Keyed { keys, files_per_key, compression };
@@ -194,7 +194,7 @@ fn many_small_keys_lie_like_a_directory() {
 /// The first files of a key are placed with those of others. When they have filled a segment, the next ones
 /// get runs that are as long as all of them.
 #[test]
-fn a_large_key_has_few_places_although_its_files_are_made_in_turns_with_others() {
+fn a_large_key_has_few_places_although_its_files_are_made_alternately_with_others() {
     const EPOCHS: usize = 20;
     let keyed = Keyed { keys: 8, files_per_key: 200, compression: None };
     let device = Arc::new(TraceDevice::new(MemoryDevice::new(256 << 20)));
@@ -217,7 +217,7 @@ fn a_large_key_has_few_places_although_its_files_are_made_in_turns_with_others()
 }
 
 #[test]
-fn the_objects_of_a_build_lie_like_a_directory() {
+fn the_objects_of_a_build_are_placed_like_a_directory() {
     let build = Keyed { keys: 150, files_per_key: 1, compression: None };
     build.is_like_a_directory(&[Policy::Process]);
 }

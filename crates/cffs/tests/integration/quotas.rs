@@ -64,7 +64,7 @@ fn rename(volume: &Volume, from: InodeNo, name: &str, to: InodeNo, new: &str) ->
 }
 
 #[test]
-fn a_write_above_the_limit_is_refused_and_a_removed_file_gives_its_space_back() {
+fn a_write_above_the_limit_is_refused_and_removing_a_file_frees_its_charge() {
     let (_, volume, dir) = with_quota(bytes(100 << 10));
     let file = volume.make(ME, dir, b"f", &FILE).expect("made").ino;
     let written = volume.write(ME, file, 0, &vec![1; 1 << 20]).expect("a part is written");
@@ -259,7 +259,7 @@ fn a_quota_that_is_refused_leaves_the_volume_to_earlier_programs() {
 
 /// Such a directory gave its charge back to the quota that it had had.
 #[test]
-fn a_removed_directory_that_had_a_quota_gives_its_charge_back_to_the_one_above() {
+fn the_charge_of_a_removed_directory_with_a_quota_is_returned_to_its_parent() {
     let volume = open(made(64 << 20), OpenOptions::default());
     let above = make_dir(&volume, ROOT, "above");
     let dir = make_dir(&volume, above, "dir");
@@ -292,7 +292,7 @@ fn a_name_that_exists_is_reported_before_a_full_quota_or_a_border() {
 
 /// The copy ended at the first directory with a full quota.
 #[test]
-fn a_copy_goes_on_after_files_that_exceed_a_quota() {
+fn a_copy_continues_after_files_that_exceed_a_quota() {
     assert!(!Error::QuotaExceeded.is_final() && Error::NoSpace.is_final());
 }
 
@@ -317,7 +317,7 @@ fn a_file_without_a_name_stays_charged_until_it_is_released() {
 }
 
 #[test]
-fn a_quota_is_not_nested_and_goes_with_its_directory() {
+fn a_quota_is_not_nested_and_is_removed_with_its_directory() {
     let (_, volume, dir) = with_quota(Amount::UNLIMITED);
     let below = make_dir(&volume, dir, "below");
     assert!(matches!(Quotas::of(&volume).set(below, files(1)), Err(Error::Invalid(_))));

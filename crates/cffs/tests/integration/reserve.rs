@@ -112,7 +112,7 @@ fn users_leave_the_reserve_and_root_uses_it() {
 }
 
 #[test]
-fn a_user_and_a_group_may_have_it_too() {
+fn a_user_and_a_group_may_use_the_reserve_too() {
     let (volume, device) = volume(16 * MIB);
     fill(&volume, &CALLER, "user");
     let reserve = volume.writer().superblock().reserve;
@@ -136,7 +136,7 @@ fn a_user_and_a_group_may_have_it_too() {
 
 /// It applies as soon as it is set, and after the volume is reopened.
 #[test]
-fn it_can_be_set_later_and_stays() {
+fn a_reserve_can_be_set_later_and_is_kept() {
     let (volume, device) = volume(0);
     let reserve = Some(Reserve { fragments: 20 << 10, uid: 0, gid: 0 });
     let before = volume.stat_fs();

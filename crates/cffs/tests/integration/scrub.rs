@@ -127,7 +127,7 @@ fn attributes_outside_the_inode_are_scrubbed() {
 }
 
 #[test]
-fn a_volume_in_use_is_not_taken_for_a_damaged_one() {
+fn a_volume_in_use_is_not_reported_as_damaged() {
     let (_device, volume) = volume();
     let ended = Arc::new(AtomicBool::new(false));
     let writer = {

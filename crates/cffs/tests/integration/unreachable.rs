@@ -159,7 +159,7 @@ fn a_scrub_ends_when_there_is_no_answer() {
 
 /// A check fails and changes nothing, whenever an outage begins, even if it is over before the check ends.
 #[test]
-fn a_repair_takes_nothing_for_lost_that_it_could_not_read() {
+fn a_repair_does_not_treat_unread_data_as_lost() {
     let healthy = sample();
     let options = CheckOptions { repair: Repair::Yes, force: true, ..CheckOptions::default() };
     let mut outages = 0;

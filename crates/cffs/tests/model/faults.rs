@@ -51,7 +51,7 @@ fn read(volume: &Volume, number: u8) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_failed_write_latches_the_volume_and_reads_go_on() {
+fn a_failed_write_latches_the_volume_and_reads_continue() {
     for nth in 0..6 {
         for target in [Target::writes(), Target::flushes()] {
             let (device, volume) = filled();
@@ -95,7 +95,7 @@ fn a_failed_write_latches_the_volume_and_reads_go_on() {
 }
 
 #[test]
-fn a_failed_read_is_an_error_of_that_read_alone() {
+fn a_failed_read_is_an_error_of_that_read_only() {
     let (device, volume) = filled();
     volume.close().expect("close");
     let volume = open(&device, 64 << 10);

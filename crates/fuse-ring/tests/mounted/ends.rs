@@ -271,7 +271,7 @@ fn a_session_is_suspended_while_it_starts() {
 /// Without the requests that fill all entries, a session on rings continues, reports that, and loses no
 /// request.
 #[test]
-fn a_session_whose_requests_cannot_be_held_goes_on() {
+fn a_session_whose_requests_cannot_be_held_continues() {
     on_uring(|setup| {
         let tree = Tree::default();
         let (_directory, session) = setup.session(tree.clone());

@@ -125,7 +125,7 @@ fn cold(journal_bytes: u64, again: bool) -> [(f64, Counters); 2] {
 /// Prints figures of decision 004. With a journal for durable files, their final places are chosen for
 /// reading.
 #[test]
-fn files_made_durable_a_few_at_a_time_lie_together() {
+fn files_made_durable_a_few_at_a_time_are_placed_together() {
     for (again, seconds_max, requests_max) in [(false, 0.25, 20), (true, 0.35, 40)] {
         for journal_bytes in [0, 16 << 20] {
             println!("journal of {journal_bytes} bytes, written again: {again}");

@@ -147,7 +147,7 @@ fn copies_have_exactly_the_permissions_of_their_source() {
 }
 
 #[test]
-fn without_its_acl_a_file_gives_the_group_no_more() {
+fn without_its_acl_a_file_grants_the_group_no_more() {
     let scratch = Scratch::with_image();
     let top = tree_with_rights(&scratch);
     succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&top).arg("/tree"));

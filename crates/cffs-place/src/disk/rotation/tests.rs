@@ -25,7 +25,7 @@ fn delayed_reads_do_not_count() {
 }
 
 #[test]
-fn pauses_alone_are_no_turn() {
+fn pauses_do_not_count_as_turns() {
     let differences: Vec<f64> = (0..400).map(|i| f64::from(i * 37 % 240) * 0.00005).collect();
     assert_eq!(turn(&differences), None);
 }

@@ -49,7 +49,7 @@ fn within<T: Send + 'static>(seconds: u64, what: impl FnOnce() -> T + Send + 'st
 }
 
 #[test]
-fn a_descriptor_whose_closing_waits_hinders_neither_other_programs_nor_the_end() {
+fn a_descriptor_that_is_slow_to_close_delays_no_program_and_no_unmount() {
     let volume = volume();
     let sessions = sessions(&volume);
     let (socket, _) = ticket(&sessions, me(Privileges::ALL));

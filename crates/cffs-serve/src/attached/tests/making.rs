@@ -18,7 +18,7 @@ fn make_dir_request(dir: Handle, name: &str, result: Handle) -> Request {
 }
 
 #[test]
-fn a_directory_is_made_or_found_and_nothing_else_is_taken_for_one() {
+fn a_directory_is_made_or_found_and_other_files_are_refused() {
     let volume = volume();
     let sessions = sessions(&volume);
     let program = Program::new(&sessions, Privileges::default());

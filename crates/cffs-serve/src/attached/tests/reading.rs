@@ -34,7 +34,7 @@ fn set_mode(volume: &Volume, ino: InodeNo, permissions: u32) {
 }
 
 #[test]
-fn a_handle_that_has_read_may_go_on_reading() {
+fn a_handle_that_has_read_may_continue_reading() {
     let volume = volume();
     let sessions = sessions(&volume);
     let file = make_file(&volume, InodeNo::ROOT, "file");

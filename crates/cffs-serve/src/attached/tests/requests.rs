@@ -218,7 +218,7 @@ fn a_program_that_ends_leaves_no_reference() {
 }
 
 #[test]
-fn a_session_waits_until_its_program_has_asked_again() {
+fn a_session_waits_until_its_program_has_renewed_its_lease() {
     let volume = volume();
     let sessions = sessions(&volume);
     let program = Program::idle(&sessions, Privileges::ALL);
@@ -517,7 +517,7 @@ impl Observer for Told {
 }
 
 #[test]
-fn the_kernel_is_told_of_a_file_if_it_may_know_the_file() {
+fn the_kernel_is_notified_of_a_file_if_it_may_know_the_file() {
     let (volume, heard) = (volume(), Arc::new(Heard::default()));
     let observer = Box::new(Told(Arc::clone(&heard)));
     let sessions = Sessions::new(Current::new(Arc::clone(&volume)), observer);

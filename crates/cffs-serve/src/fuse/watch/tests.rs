@@ -44,7 +44,7 @@ fn a_stalled_request_is_named_with_its_cause() {
 }
 
 #[test]
-fn it_is_said_again_ever_more_seldom_and_once_when_it_is_over() {
+fn a_wait_is_reported_at_growing_intervals_and_once_when_it_ends() {
     let watch = watch();
     watch.request(Opcode::Read, NodeId(1));
     let said: Vec<u64> = (1..=500).filter(|_| watch.pass(None).0.is_some()).collect();

@@ -13,7 +13,7 @@ fn fill(replies: &Replies, xid: u32) {
 }
 
 #[test]
-fn a_call_that_comes_again_gets_the_reply() {
+fn a_repeated_call_gets_the_same_reply() {
     let replies = Replies::default();
     fill(&replies, 1);
     assert_eq!(replies.get(key(1)).ok().as_deref(), Some(&b"reply"[..]));

@@ -173,7 +173,7 @@ fn after(wcc: &wcc_data) -> State {
 }
 
 #[test]
-fn before_and_after_are_what_a_client_sees_that_is_alone() {
+fn attributes_before_and_after_are_sent_to_a_client_that_is_alone() {
     for (name, run) in CALLS.into_iter().chain(FAILING) {
         let served = Served::new(&[ALL]);
         let mut client = served.client(0, 0);
@@ -202,7 +202,7 @@ fn touch(volume: &Volume, ino: InodeNo) {
 
 /// While a call waits for the device, another one changes one of its files.
 #[test]
-fn nothing_is_said_of_before_where_another_change_slipped_in() {
+fn a_reply_has_no_attributes_from_before_after_a_concurrent_change() {
     for (name, run) in CALLS {
         for index in 0..2 {
             let device = Arc::new(Counting::new(4 << 20));
@@ -261,7 +261,7 @@ impl Observer for Slipping {
 
 /// The same for a WRITE that does not wait.
 #[test]
-fn nothing_is_said_of_before_an_unstable_write_where_another_change_slipped_in() {
+fn an_unstable_write_has_no_attributes_from_before_after_a_concurrent_change() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     cffs::mkfs::make(&*device, &Default::default()).expect("made");
     let volume = cffs::open(device, Arc::new(SystemClock), OpenOptions::default());
@@ -283,7 +283,7 @@ fn nothing_is_said_of_before_an_unstable_write_where_another_change_slipped_in()
 /// Two callers continuously change one directory. The replies are parts of one history: the steps from pre-
 /// to post-operation attributes do not overlap.
 #[test]
-fn two_callers_are_told_one_history() {
+fn two_callers_see_one_history() {
     const ROUNDS: usize = 400;
     let served = Served::new(&[ALL]);
     let tree = Tree::new(&served, &mut served.client(0, 0));

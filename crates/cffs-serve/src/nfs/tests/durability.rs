@@ -206,7 +206,7 @@ fn flushes_of_16_commits(journal_bytes: u64) -> usize {
 /// The first call gets its own epoch, and all others share the next: with a journal, one flush for
 /// each epoch.
 #[test]
-fn commits_that_come_together_share_flushes() {
+fn concurrent_commits_share_flushes() {
     let (with_journal, without) = (flushes_of_16_commits(4 << 20), flushes_of_16_commits(0));
     println!("flushes of 16 COMMITs: {with_journal} with a journal, {without} without");
     assert!((1..=3).contains(&with_journal), "{with_journal}");

@@ -61,7 +61,7 @@ fn invalid_calls_end_the_connection_only() {
 /// noticed that the old one had ended, it executed the REMOVE again, and answered that the file does not
 /// exist.
 #[test]
-fn a_remove_that_comes_again_gets_the_reply_though_the_old_connection_is_open() {
+fn a_repeated_remove_gets_the_reply_although_the_old_connection_is_open() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
     let root = served.root();
     let mut admin = served.client(0, 0);
@@ -267,7 +267,7 @@ fn credentials_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn half_a_record_delays_no_other_peer_and_goes_with_its_own() {
+fn half_a_record_delays_no_other_peer_and_is_dropped_with_its_own() {
     let served = Served::new(&["/:insecure"]);
     let null = call(100_003, 3, 0, b"");
     let mut halves = Vec::new();

@@ -211,7 +211,7 @@ fn a_guard_that_fails_leaves_the_size() {
 }
 
 #[test]
-fn an_exclusive_create_that_comes_again_finds_its_file() {
+fn a_repeated_exclusive_create_finds_its_file() {
     let served = Served::new(&[ALL]);
     let root = served.root();
     let create = |verifier| CREATE3args {
@@ -227,7 +227,7 @@ fn an_exclusive_create_that_comes_again_finds_its_file() {
 }
 
 #[test]
-fn listings_go_on_where_they_stopped_also_after_a_restart() {
+fn listings_continue_where_they_stopped_also_after_a_restart() {
     let mut served = Served::new(&[ALL]);
     let root = served.root();
     let mut client = served.client(0, 0);

@@ -34,7 +34,7 @@ fn user(uid: u32) -> User {
 }
 
 #[test]
-fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
+fn a_clone_ends_on_request_and_only_its_user_can_end_it() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let clock = Arc::new(TestClock::default());
@@ -75,7 +75,7 @@ fn a_clone_ends_when_it_is_asked_to_and_belongs_to_its_user() {
 
 /// Regression: a file of which the copy failed was there, but the kernel still knew that it had no such name.
 #[test]
-fn the_name_of_a_copy_is_told_before_its_contents() {
+fn the_name_of_a_copy_is_reported_before_its_contents() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let clock = Arc::new(TestClock::default());
@@ -150,7 +150,7 @@ fn the_longest_failure_fits_in_the_attribute() {
 }
 
 #[test]
-fn a_clone_counts_as_under_way_until_its_caller_knows_the_end() {
+fn a_clone_counts_as_running_until_its_caller_has_the_result() {
     let cloning = Cloning::default();
     add(&cloning, TOKEN, 7).expect("added");
     assert!(!cloning.is_running());

@@ -51,7 +51,7 @@ fn creating_over_an_old_image_leaves_nothing_of_it() {
 }
 
 #[test]
-fn writes_are_there_when_the_image_is_opened_again() {
+fn writes_survive_reopening_the_image() {
     let scratch = Scratch::new();
     let device = scratch.create(1 << 20);
     device.write_at(4096, &[IoSlice::new(&pattern(8192))]).unwrap();

@@ -8,7 +8,7 @@ use crate::device::MemoryDevice;
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn requests_of_one_kind_wait_until_they_are_let_go() {
+fn requests_of_one_kind_wait_until_they_are_released() {
     let device = HoldDevice::new(MemoryDevice::new(4096));
     let mut bytes = [0; 4];
     thread::scope(|threads| {

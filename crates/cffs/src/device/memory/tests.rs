@@ -42,7 +42,7 @@ fn an_image_of_another_size_is_not_restored() {
 }
 
 #[test]
-fn discarding_gives_back_whole_chunks_and_zeros_parts() {
+fn discarding_frees_whole_chunks_and_zeros_parts() {
     let chunk = CHUNK_BYTES as u64;
     let mut image = Image::zeroed(geometry(8 * chunk));
     image.write(0, &vec![1; 4 * CHUNK_BYTES]).unwrap();

@@ -166,7 +166,7 @@ fn receive(mut server: &UnixStream, count: usize) -> Vec<Request> {
 }
 
 #[test]
-fn steps_of_a_walk_are_asked_for_before_the_last_ones_have_arrived() {
+fn steps_of_a_walk_are_requested_before_the_last_ones_have_arrived() {
     let (session, server) = session_alone();
     let (dir, attr) = session.root();
     let server = thread::spawn(move || {
@@ -198,7 +198,7 @@ fn steps_of_a_walk_are_asked_for_before_the_last_ones_have_arrived() {
 
 /// Regression: the server did nothing while the program took the contents.
 #[test]
-fn files_are_asked_for_before_the_last_ones_have_arrived() {
+fn files_are_requested_before_the_last_ones_have_arrived() {
     let (session, mut server) = session_alone();
     let paths: Vec<Vec<u8>> = (0..100).map(|n| format!("{n}").into_bytes()).collect();
     let server = thread::spawn(move || {
@@ -252,7 +252,7 @@ fn a_regular_file_is_forgotten_at_once() {
 
 /// Regression: all paths of a request that had failed were sent again for each of its files.
 #[test]
-fn files_of_a_request_that_fails_are_asked_for_one_by_one() {
+fn files_of_a_request_that_fails_are_requested_one_by_one() {
     let (session, server) = session_alone();
     let attr = session.root().1;
     // It answers with something else than outcomes.

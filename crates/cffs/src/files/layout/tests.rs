@@ -109,7 +109,7 @@ fn assert_near(predicted: u64, taken: u64, what: &str) {
 }
 
 #[test]
-fn a_scan_takes_the_requests_that_were_told() {
+fn a_scan_takes_the_predicted_requests() {
     for (name, device) in [("fresh", fresh()), ("aged", aged())] {
         let layout = look(&device);
         let (requests, bytes) = scan(&device, "/");
@@ -123,7 +123,7 @@ fn a_scan_takes_the_requests_that_were_told() {
 }
 
 #[test]
-fn an_aged_tree_is_told_from_a_fresh_one() {
+fn an_aged_tree_is_distinguished_from_a_fresh_one() {
     let (fresh, aged) = (look(&fresh()), look(&aged()));
     let scattered =
         |layout: &Layout| -> u64 { layout.directories.iter().map(|dir| dir.scattered_files).sum() };
@@ -143,7 +143,7 @@ fn contents_are_not_read_for_it() {
 }
 
 #[test]
-fn a_part_of_the_tree_is_looked_at_alone() {
+fn a_part_of_the_tree_is_examined_alone() {
     let device = fresh();
     let dir = open(&device, true).stat("/d07").expect("found").ino;
     let layout = survey(device.clone(), dir).expect("looked at");
@@ -217,7 +217,7 @@ fn neighbours_share_the_key_of_the_policy() {
 
 /// Files that are a mebibyte apart: what lay between them is removed.
 #[test]
-fn files_that_a_scan_reads_through_gaps_for_lie_alone() {
+fn files_that_a_scan_reads_through_gaps_count_as_alone() {
     const FILES: u64 = 40;
     const FILE_BYTES: u64 = 4096;
     const SPACE_BYTES: usize = 1000 << 10;

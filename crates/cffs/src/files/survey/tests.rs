@@ -121,7 +121,7 @@ fn files_that_cannot_be_copied_are_named_with_the_reason() {
 }
 
 #[test]
-fn a_tree_that_does_not_fit_is_told_from_one_that_does() {
+fn a_tree_that_does_not_fit_is_detected() {
     let outside = tempfile::tempdir().expect("a directory");
     let files = files_of(64 << 20);
     let options = CopyOptions::default();

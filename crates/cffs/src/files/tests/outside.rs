@@ -139,7 +139,7 @@ fn an_export_does_not_write_through_a_link_that_took_the_place_of_a_directory() 
 /// A directory gets its mode at the end, when another program may have replaced it by another one,
 /// or a link.
 #[test]
-fn an_export_sets_attributes_of_its_own_directories_alone() {
+fn an_export_sets_attributes_only_of_its_own_directories() {
     let host = tempfile::tempdir().expect("a directory");
     let (target, secret) = (host.path().join("target"), secret(host.path()));
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).expect("set");

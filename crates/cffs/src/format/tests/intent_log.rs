@@ -50,7 +50,7 @@ fn records() -> impl Strategy<Value = Record> {
 
 proptest! {
     #[test]
-    fn records_come_back_as_far_as_they_fit(all in prop::collection::vec(records(), 0..80)) {
+    fn records_are_returned_as_far_as_they_fit(all in prop::collection::vec(records(), 0..80)) {
         let mut sector = vec![0xee; 512];
         intent_log::init(&mut sector, AT);
         let fit: Vec<Record> =

@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn fixed_structures_lie_in_reserved_blocks_and_never_on_each_other(layout in layouts()) {
+    fn fixed_structures_are_in_reserved_blocks_and_do_not_overlap(layout in layouts()) {
         let mut fixed = vec![BlockNo(0), layout.system_area()];
         for copy in layout.superblock_copies() {
             fixed.extend([copy, BlockNo(copy.0 + 1)]);
@@ -141,7 +141,7 @@ fn a_run_near_the_end_of_numbers_is_outside() {
 }
 
 #[test]
-fn copies_lie_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
+fn copies_are_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
     let blocks = 64 * 130;
     let superblock = Superblock {
         block_bytes: 4096,

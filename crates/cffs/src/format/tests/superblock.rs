@@ -92,7 +92,7 @@ fn the_uuid_can_change() {
 }
 
 #[test]
-fn a_block_that_is_no_superblock_is_refused() {
+fn a_block_that_is_not_a_superblock_is_refused() {
     let bytes = superblock().encode();
     let offset = 4096;
     assert_eq!(corruption(&bytes[..511]), Corruption::SuperblockMagic { offset });

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_bucket_leads_back_to_the_one_that_it_was_split_from() {
+fn the_bucket_from_which_a_bucket_was_split_is_found() {
     for buckets in 1..40 {
         for later in buckets..160 {
             for hash in (0..5000).step_by(7) {

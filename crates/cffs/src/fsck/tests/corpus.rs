@@ -147,7 +147,7 @@ impl BlockDevice for Unsynced {
 }
 
 #[test]
-fn a_device_that_was_cut_is_left_alone() {
+fn a_truncated_device_is_not_changed() {
     let image = Image::new(&MkfsOptions::default());
     let geometry = Geometry { size_bytes: 32 << 20, ..image.device.geometry() };
     let mut half = vec![0; 32 << 20];

@@ -18,7 +18,7 @@ fn the_document_explains_every_problem_in_the_words_of_the_table() {
 }
 
 #[test]
-fn codes_are_in_order_and_stand_in_their_own_row() {
+fn codes_are_in_order_and_have_their_own_rows() {
     for (index, problem) in PROBLEMS.iter().enumerate() {
         assert_eq!(problem.code as usize, index);
     }

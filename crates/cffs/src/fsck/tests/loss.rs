@@ -35,7 +35,7 @@ fn expected<const N: usize>(lines: [(LossKind, &str); N]) -> BTreeSet<(LossKind,
 }
 
 #[test]
-fn the_files_of_a_lost_sector_are_told_by_their_directory() {
+fn the_files_of_a_lost_sector_are_reported_by_their_directory() {
     let (image, found) = losses("sector_lost");
     let moved = format!("/lost+found/#{}", image.ino("/dir/inner"));
     assert_eq!(found, expected([(LossKind::File, "/dir/"), (LossKind::Moved, &moved)]));
@@ -59,7 +59,7 @@ fn a_file_that_lost_its_contents_is_named_by_its_path() {
 }
 
 #[test]
-fn names_without_an_inode_are_told_as_they_were() {
+fn names_without_an_inode_are_reported_unchanged() {
     let (_, found) = losses("table_sector_lost");
     assert_eq!(found.len(), 2, "{found:?}");
     for (kind, path) in &found {

@@ -43,7 +43,7 @@ fn what_files_have_in_common_decides() {
 }
 
 #[test]
-fn another_policy_replaces_keys_of_policies_alone() {
+fn another_policy_replaces_only_keys_of_policies() {
     let with = |key| Inode { key, ..file(1000, 60) };
     let [owner, time, process, access] =
         POLICIES.map(|policy| policy_key(policy, &file(1000, 60), 55));
@@ -61,7 +61,7 @@ fn another_policy_replaces_keys_of_policies_alone() {
 }
 
 #[test]
-fn a_file_lies_with_those_of_its_new_owner_if_it_lay_with_the_old() {
+fn a_file_with_an_owners_key_gets_the_key_of_its_new_owner() {
     let given = |key| {
         let mut inode = Inode { key, ..file(1000, 60) };
         give_to(&mut inode, 1001);

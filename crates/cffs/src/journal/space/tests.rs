@@ -37,7 +37,7 @@ fn records_fill_the_gaps_lap_after_lap() {
 }
 
 #[test]
-fn records_of_any_length_never_lie_on_others() {
+fn records_of_any_length_never_overlap() {
     for gap in [0, 1, 5, 30] {
         let lens = (0..).map(|nth: u32| 2 + nth.wrapping_mul(0x9e37_79b9) % 17);
         let records = fill(&mut space(), gap, lens);

@@ -85,7 +85,7 @@ fn gaps(records: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn records_behind_gaps_of_every_length_are_found() {
+fn records_after_gaps_of_every_length_are_found() {
     let (device, superblock, records) = with_records(512);
     let tried = [0, 1, 3, 7, 15, 31, 63];
     assert_eq!(gaps(&records)[..14], [tried, tried].concat());
@@ -103,7 +103,7 @@ fn the_newest_of_records_in_laps_counts() {
 }
 
 #[test]
-fn a_torn_record_behind_a_gap_ends_the_journal_and_a_damaged_one_puts_it_in_doubt() {
+fn a_torn_record_after_a_gap_ends_the_journal_and_a_damaged_one_puts_it_in_doubt() {
     let (device, superblock, records) = with_records(512);
     let last = records.len() - 1;
     for at in 1..last {

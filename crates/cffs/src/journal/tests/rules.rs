@@ -37,7 +37,7 @@ fn stopping_the_journal_writes_its_blocks_to_their_places() {
 /// A record names the one before it by its checksum. One that follows another, which a device that lost or
 /// restored a write leaves, is of another time.
 #[test]
-fn a_record_behind_another_than_it_names_puts_the_journal_in_doubt() {
+fn a_record_after_another_than_it_names_puts_the_journal_in_doubt() {
     let (device, superblock) = with_records();
     // The second record as it is where other values were journaled before.
     let (image, _) = made();

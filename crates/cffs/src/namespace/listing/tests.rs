@@ -5,7 +5,7 @@ fn position(sector: u32, slot: u16, end: u32) -> Position {
 }
 
 #[test]
-fn a_cookie_leads_back_to_its_position() {
+fn a_cookie_decodes_to_its_position() {
     for (sector, slot, end) in [
         (0, 1, 1),
         (0, 254, 2),

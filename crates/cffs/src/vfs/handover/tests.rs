@@ -99,7 +99,7 @@ fn a_removed_directory_is_gone_after_a_handover() {
 
 /// The successor never came, so its names are still there at the next handover.
 #[test]
-fn remains_of_an_unfinished_handover_go_with_the_next() {
+fn remains_of_an_unfinished_handover_are_removed_by_the_next() {
     let device = device();
     for round in 0..3 {
         let volume = open(&device);
@@ -114,7 +114,7 @@ fn remains_of_an_unfinished_handover_go_with_the_next() {
 }
 
 #[test]
-fn a_directory_of_a_user_is_not_taken_for_one_of_a_handover() {
+fn a_directory_of_a_user_is_not_mistaken_for_that_of_a_handover() {
     let device = device();
     let volume = open(&device);
     let new = NewFile { kind: NewKind::Directory, ..FILE };

@@ -179,7 +179,7 @@ fn a_dry_run_counts_and_changes_nothing() {
 }
 
 #[test]
-fn files_that_are_read_together_come_together() {
+fn files_that_are_read_together_are_moved_together() {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     age(&files);
@@ -284,7 +284,7 @@ fn where_no_run_is_long_enough_shorter_ones_serve() {
 }
 
 #[test]
-fn it_can_be_ended_and_goes_on_beside_changes() {
+fn a_regrouping_can_be_ended_and_runs_concurrently_with_changes() {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     age(&files);
@@ -440,7 +440,7 @@ fn callers_have_their_turn_after_each_step() {
 }
 
 #[test]
-fn a_volume_is_left_alone_for_as_long_as_it_was_asked_for() {
+fn a_volume_is_not_regrouped_before_it_was_idle_for_the_requested_time() {
     let device = made(64 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     files.write("/f", &[1; 9000]).expect("written");

@@ -33,7 +33,7 @@ fn random() -> impl FnMut() -> u64 {
 }
 
 #[test]
-fn files_of_interleaved_processes_are_told_apart() {
+fn files_of_interleaved_processes_are_distinguished() {
     let mut observed = observed();
     let documents = [[10, 25, 31, 47], [12, 22, 38, 41], [14, 29, 33, 40]];
     for round in 0..4 {
@@ -77,7 +77,7 @@ fn pairs_of_learned_files_are_counted_though_they_are_neighbours() {
 }
 
 #[test]
-fn the_tables_are_bounded_and_keep_the_pairs_that_come_back() {
+fn the_tables_are_bounded_and_keep_pairs_that_recur() {
     let mut observed = observed();
     observed.pairs.counts.reserve(PAIRS_MAX);
     let capacity = observed.pairs.counts.capacity();

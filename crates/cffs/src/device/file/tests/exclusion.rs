@@ -26,7 +26,7 @@ fn claimed_through(outcome: Result<FileDevice, OpenError>, device: &Path) {
 }
 
 #[test]
-fn another_name_of_an_image_leads_to_the_same_lock() {
+fn another_name_of_an_image_has_the_same_lock() {
     let scratch = Scratch::new();
     let _writer = scratch.create(8192);
     let (hard, soft) =
@@ -42,7 +42,7 @@ fn another_name_of_an_image_leads_to_the_same_lock() {
 
 /// `flock -x` on an image that anybody could read made the mount wait for a minute.
 #[test]
-fn a_reader_of_an_image_cannot_pass_for_a_writer() {
+fn a_reader_of_an_image_cannot_lock_it_as_a_writer() {
     let scratch = Scratch::new();
     drop(scratch.create(8192));
     let other = File::open(scratch.path()).unwrap();
@@ -64,7 +64,7 @@ fn a_reader_of_an_image_cannot_pass_for_a_writer() {
 }
 
 #[test]
-fn an_image_is_made_for_its_owner_alone() {
+fn an_image_is_made_only_for_its_owner() {
     let scratch = Scratch::new();
     drop(scratch.create(8192));
     let mode = std::fs::metadata(scratch.path()).unwrap().permissions().mode();

@@ -71,7 +71,7 @@ fn places_of(files: &Files, is_one: impl Fn(&str) -> bool) -> usize {
 }
 
 #[test]
-fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again() {
+fn files_with_keys_are_moved_to_those_of_their_key_and_not_moved_again() {
     let device = made(256 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     keyed(&files);
@@ -104,7 +104,7 @@ fn files_with_keys_come_together_with_those_of_their_key_and_are_not_moved_again
 /// Each step can look at `STEP` directories and files: that suffices for a unit of 17 files, but neither for
 /// the directories nor for all units.
 #[test]
-fn regrouping_of_files_with_keys_goes_on_after_each_step() {
+fn regrouping_of_files_with_keys_continues_after_each_step() {
     const STEP: usize = 100;
     let device = made(256 << 20, &MkfsOptions::default());
     // A unit is a sixteenth of the cache.
@@ -199,7 +199,7 @@ fn read_at(seconds: i64) -> SetAttr {
 }
 
 #[test]
-fn files_that_were_read_in_the_same_minute_come_together() {
+fn files_that_were_read_in_the_same_minute_are_moved_together() {
     let policy = Policy::Access;
     let device = made(256 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
     let files = open(&device, false);
@@ -257,7 +257,7 @@ fn a_read_that_is_not_recorded_changes_neither_the_key_nor_the_device() {
 }
 
 #[test]
-fn a_change_of_permissions_leaves_the_key_alone() {
+fn a_change_of_permissions_does_not_change_the_key() {
     let device = made(64 << 20, &MkfsOptions::default());
     let files = open(&device, false);
     files.write("/file", &[1; 5000]).expect("written");

@@ -73,7 +73,7 @@ fn cost(device: &Device) -> (u64, u64) {
 }
 
 #[test]
-fn files_that_are_seen_to_be_read_together_come_together_and_stay() {
+fn files_that_were_observed_to_be_read_together_are_moved_together_and_stay() {
     let device = documents();
     let before = cost(&device);
     let files = opened(&device, true);
