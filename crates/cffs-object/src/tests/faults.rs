@@ -16,7 +16,7 @@ const BLOCKS: usize = 48;
 /// More than memory keeps until a sync.
 const MUCH_BYTES: usize = 9 << 20;
 const STEPS: u64 = 90;
-/// How often a request that met a fault is repeated.
+/// How often a request with a fault is repeated.
 const TRIES: usize = 200;
 
 /// The value of each block.

@@ -332,7 +332,7 @@ fn a_directory_is_a_store() {
     assert_eq!(&contents, b"contents");
 }
 
-/// Regression: such a URL was taken for a path, and the client of a directory panics for such paths.
+/// Regression: such a URL was treated as a path, and the client of a directory panics for such paths.
 #[test]
 fn a_url_with_bytes_that_are_not_utf8_is_refused() {
     let scratch = tempfile::tempdir().expect("a directory");

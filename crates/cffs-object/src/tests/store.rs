@@ -20,7 +20,7 @@ use object_store::{
 
 use super::Numbers;
 
-/// The fault that a request meets.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// It is applied, and the answer is lost: the same as a 500, 503 or 429 after the effect.
@@ -132,7 +132,7 @@ pub struct FaultStore {
     /// The longest chain of GETs that each began when the previous one was answered.
     gets_in_a_row: AtomicU64,
     conditions: Conditions,
-    /// The fault of all GETs, and how many have met it.
+    /// The fault of all GETs, and how many have failed by it.
     gets_fail: Mutex<(Option<Fault>, u64)>,
     /// The object whose next PUTs are lost, and how many more.
     lost_puts: Mutex<Option<(String, u64)>>,
@@ -176,7 +176,7 @@ impl FaultStore {
         *self.faults.lock().expect("faults") = faults.rev().collect();
     }
 
-    /// From now on all GETs meet this fault, or none does. Returns how many have met one.
+    /// Sets the fault of all further GETs, or none. Returns how many have failed so far.
     pub fn fail_gets(&self, fault: Option<Fault>) -> u64 {
         let (_, failed) = std::mem::replace(&mut *self.gets_fail.lock().expect("GETs"), (fault, 0));
         failed
@@ -202,7 +202,7 @@ impl FaultStore {
         }
     }
 
-    /// From now on, `of_100` of 100 requests meet a fault.
+    /// From now on, `of_100` of 100 requests get a fault.
     pub fn set_chance(&self, seed: u64, of_100: u64) {
         *self.chance.lock().expect("chance") = Some(Chance {
             numbers: Numbers(seed),

@@ -36,7 +36,7 @@ fn later_writes_land_in_the_group_if_they_have_room_or_the_volume_is_xfs() {
             (0..groups.count)
                 .flat_map(|group| WRITTEN.map(|bytes| (group, group.to_string(), bytes)))
         };
-        // Before any file has allocated room, since that leads the kernel to the group.
+        // Before any file has allocated room, since that makes the kernel use the group.
         let (mut without, mut inside) = (0, 0);
         for (group, number, bytes) in each() {
             let (plain, directory) =

@@ -205,7 +205,7 @@ fn sectors_of_directories_that_grow_alternately_are_dense_and_in_few_pieces() {
     let first = all().map(|run| run.start.0).min().unwrap();
     let end = all().map(|run| run.end().0).max().unwrap();
     let used = (4 * DIRECTORIES * BLOCKS) as u64;
-    // The reservation of all first sectors, a mebibyte, is in the way of the others.
+    // The reservation of all first sectors, a mebibyte, blocks the others.
     assert!(end - first - 1024 < used * 5 / 4, "{used} fragments in {}", end - first);
     for runs in &directories {
         let pieces = 1 + runs.windows(2).filter(|pair| pair[0].end() != pair[1].start).count();

@@ -135,7 +135,7 @@ enum Step {
         len: usize,
         fill: u8,
     },
-    /// Discards, and then writes the same range, because what it reads as before is undefined.
+    /// Discards, and then writes the same range, because its contents in between are undefined.
     Discard {
         offset: u64,
         len: usize,

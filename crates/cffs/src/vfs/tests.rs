@@ -40,7 +40,7 @@ fn variants() -> Vec<MkfsOptions> {
             }
         }
     }
-    // By which key files are together is a matter of placement alone.
+    // The key of a file only affects its placement.
     for policy in [Policy::Owner, Policy::Time, Policy::Process, Policy::Access, Policy::Hint] {
         variants.push(MkfsOptions { policy, ..MkfsOptions::default() });
     }

@@ -300,7 +300,7 @@ fn a_file_that_gets_no_handle_is_not_made() {
     sessions.end().expect("ended");
 }
 
-/// The kernel has them for a program with the capability in its first user namespace alone.
+/// The kernel permits them only to a program with the capability in its first user namespace.
 #[test]
 fn no_program_makes_devices_and_attributes_of_the_system() {
     let volume = volume();

@@ -73,7 +73,7 @@ fn a_clone_ends_on_request_and_only_its_user_can_end_it() {
     assert!(is_stopped());
 }
 
-/// Regression: a file of which the copy failed was there, but the kernel still knew that it had no such name.
+/// Regression: a file whose copy failed existed, but the kernel had cached that the name was missing.
 #[test]
 fn the_name_of_a_copy_is_reported_before_its_contents() {
     let device = Arc::new(MemoryDevice::new(16 << 20));

@@ -482,8 +482,7 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
     assert!(buffer.bytes()[1..=1 << 20] == written[..1 << 20]);
 }
 
-/// Whichever way bytes go to a block device, they come back either way, the last ones that were
-/// written.
+/// Bytes written to a block device in either way are read back in either way, always the newest ones.
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn long_writes_of_a_block_device_and_short_ones_see_each_other() {

@@ -1,4 +1,4 @@
-//! The rehearsal of a scan counts the requests that a scan takes.
+//! The simulation of a scan counts the requests of a real scan.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -215,7 +215,7 @@ fn neighbours_share_the_key_of_the_policy() {
     }
 }
 
-/// Files that are a mebibyte apart: what lay between them is removed.
+/// Files that are a mebibyte apart: the files between them are removed.
 #[test]
 fn files_that_a_scan_reads_through_gaps_count_as_alone() {
     const FILES: u64 = 40;

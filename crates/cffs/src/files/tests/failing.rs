@@ -112,7 +112,7 @@ fn an_export_that_lost_something_says_so() {
     fail_from_each_step(&Target::reads(), &made, copy, is_complete);
 }
 
-/// One file of many cannot be read: it is named, and the others are there.
+/// One file of many cannot be read: it is named, and the others are copied.
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let host = tempfile::tempdir().expect("a directory");
@@ -121,7 +121,7 @@ fn files_that_cannot_be_read_are_named() {
     files.write("/bad", &[7; 100_000]).expect("written");
     files.volume().sync().expect("durable");
     let failures = Failures::default();
-    // A directory stands in the way of the file.
+    // A directory has the name of the file.
     fs::create_dir_all(host.path().join("target/bad/x")).expect("made");
     let target = host.path().join("target");
     let summary = export(&files, b"/", &target, &CopyOptions::default(), &failures);

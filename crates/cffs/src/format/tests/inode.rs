@@ -48,7 +48,7 @@ fn the_data_area_always_has_room_for_two_extents() {
     let record = Record { inode: &inode, data: b"abc", xattrs: b"", tags: b"" };
     let bytes = encoded(&record);
     assert_eq!(bytes.len(), DISK_INODE_BYTES + DATA_AREA_BYTES_MIN);
-    // What lay there before does not show.
+    // Earlier bytes there do not show.
     assert!(bytes[DISK_INODE_BYTES + 3..].iter().all(|byte| *byte == 0));
     let mut rest = bytes.clone();
     Record { data: b"", ..record }.encode_into(&mut rest);

@@ -39,7 +39,7 @@ fn a_long_name_of_a_host_is_cut_off() {
     assert_eq!(decoded.damage, superblock.damage, "the field after it is as it was");
 }
 
-/// A journal is behind the head of a group and leaves room there, or the volume is refused.
+/// A volume is refused unless its journal follows the head of a group and leaves room there.
 #[test]
 fn a_journal_at_an_impossible_place_is_refused() {
     let layout = Layout::new(&superblock());
@@ -174,7 +174,7 @@ fn each_field_is_held_to_its_range() {
 }
 
 proptest! {
-    /// Whatever the bytes say, decoding answers; and what it accepts has a layout.
+    /// Decoding never fails to return, for any bytes, and accepted superblocks have a layout.
     #[test]
     fn mutated_superblocks_are_refused_or_usable(mutations in mutations()) {
         let bytes = resealed(|bytes| mutate(bytes, &mutations, 8..416));

@@ -25,7 +25,7 @@ fn codes_are_in_order_and_have_their_own_rows() {
     assert!(PROBLEMS.windows(2).all(|pair| pair[0].id < pair[1].id));
 }
 
-/// The superblock records damage by the number of its code, which a call that meets it knows, too.
+/// The superblock records damage by the number of its code, which a call that finds it also has.
 #[test]
 fn every_corruption_has_a_code_of_the_table() {
     use crate::error::Corruption;

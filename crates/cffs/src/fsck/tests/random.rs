@@ -71,8 +71,8 @@ fn mislead(image: &Image, random: &mut Random) {
     }
 }
 
-/// Of each file the blocks without which it cannot be there: its inode's sector, its contents, what
-/// leads to these, its attributes.
+/// The blocks that each file needs: its inode's sector, its contents, the extent blocks that refer to these,
+/// its attributes.
 fn needed_blocks(image: &Image) -> BTreeMap<InodeNo, BTreeSet<u64>> {
     image.with(|c| {
         let inos: Vec<InodeNo> = c.meta.inventory.inodes.iter().map(|found| found.ino).collect();

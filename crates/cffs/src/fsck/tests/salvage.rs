@@ -1,4 +1,4 @@
-//! The search of the whole device: what nothing leads to any more is found.
+//! The search of the whole device finds directories that nothing refers to any more.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
