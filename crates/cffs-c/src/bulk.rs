@@ -54,8 +54,7 @@ pub unsafe extern "C" fn cffs_read_many(
     status(|| {
         // SAFETY: the caller's promise.
         let (volume, paths) = unsafe { (opened(volume)?, strings(paths, count)?) };
-        let visit =
-            visit.ok_or(cffs::error::Error::Invalid("there is no function to call: NULL"))?;
+        let visit = visit.ok_or(cffs::error::Error::Invalid("the function to call is NULL"))?;
         let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
         let data = Shared(data);
         volume.files.read_many(&paths, threads, |position, read| {
@@ -77,7 +76,7 @@ unsafe fn strings<'a>(list: *const *const c_char, count: usize) -> Result<Vec<&'
         return Ok(Vec::new());
     }
     if list.is_null() {
-        return Err(cffs::error::Error::Invalid("there is no list of paths: NULL"));
+        return Err(cffs::error::Error::Invalid("the list of paths is NULL"));
     }
     // SAFETY: as above.
     unsafe { std::slice::from_raw_parts(list, count).iter().map(|path| bytes(*path)).collect() }

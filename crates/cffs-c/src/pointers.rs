@@ -31,7 +31,7 @@ pub(crate) unsafe fn opened<'a, T>(handle: *const T) -> Result<&'a T> {
 /// `place` is null, or may be written within `'a` and is not accessed by other code.
 pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T> {
     // SAFETY: as above.
-    unsafe { place.as_mut() }.ok_or(Error::Invalid("there is no place for the result: NULL"))
+    unsafe { place.as_mut() }.ok_or(Error::Invalid("the pointer for the result is NULL"))
 }
 
 /// Passes a value to the caller as a handle.
@@ -81,7 +81,7 @@ pub(crate) unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&
     }
 }
 
-const NO_BUFFER: Error = Error::Invalid("there is no buffer of this size");
+const NO_BUFFER: Error = Error::Invalid("the buffer is NULL or too large");
 
 /// Copies a result to a buffer that is large enough, and returns its length; with `count` 0 it only returns
 /// the length.
@@ -91,7 +91,7 @@ const NO_BUFFER: Error = Error::Invalid("there is no buffer of this size");
 pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_void, count: usize) -> Result<i64> {
     if count > 0 {
         if to.is_null() {
-            return Err(Error::Invalid("there is no place for the result: NULL"));
+            return Err(Error::Invalid("the pointer for the result is NULL"));
         }
         if from.len() > count {
             return Err(Error::Range);

@@ -62,13 +62,13 @@ static void refusals(cffs_volume *volume)
             "invalid argument: a directory cannot move below itself");
     CHECK(cffs_symlink(volume, "loop", "/loop") == 0);
     REFUSED(cffs_read_file(volume, "/loop", NULL, NULL), EINVAL,
-            "invalid argument: there is no place for the result: NULL");
+            "invalid argument: the pointer for the result is NULL");
     cffs_stat_t stat;
     REFUSED(cffs_stat(volume, "/loop", &stat), ELOOP, "too many symbolic links in the path");
     REFUSED(cffs_stat(NULL, "/", &stat), EINVAL, "invalid argument: a handle is NULL");
     REFUSED(cffs_stat(volume, NULL, &stat), EINVAL, "invalid argument: a string is NULL");
     REFUSED(cffs_write_file(volume, "/d/file", NULL, 1), EINVAL,
-            "invalid argument: there is no buffer of this size");
+            "invalid argument: the buffer is NULL or too large");
     CHECK(cffs_unlink(volume, "/loop") == 0);
 }
 
@@ -239,9 +239,9 @@ static void many(cffs_volume *volume)
     CHECK(cffs_read_many(volume, (const char *const *)paths, MANY + 1, 4, see, &seen) == 0);
     CHECK(seen.bytes == MANY * (MANY - 1) / 2 && seen.errors == 1);
     REFUSED(cffs_read_many(volume, NULL, 1, 1, see, &seen), EINVAL,
-            "invalid argument: there is no list of paths: NULL");
+            "invalid argument: the list of paths is NULL");
     REFUSED(cffs_read_many(volume, (const char *const *)paths, 1, 1, NULL, NULL), EINVAL,
-            "invalid argument: there is no function to call: NULL");
+            "invalid argument: the function to call is NULL");
     CHECK(cffs_read_many(volume, NULL, 0, 1, see, &seen) == 0);
     CHECK(cffs_opendir(volume, "/many", &directory) == 0);
     while (cffs_readdir(directory, &entry) == 1) {

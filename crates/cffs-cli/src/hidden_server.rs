@@ -36,7 +36,7 @@ pub struct HiddenServer {
 }
 
 impl fmt::Display for HiddenServer {
-    /// Says what the server does, and how to end it.
+    /// Describes the server's purpose, and how to end it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HiddenServer { pid, uid, kind, image } = self;
         let image = image.display();

@@ -20,7 +20,7 @@ use crate::role::{ROLE_VARIABLE, Role, role};
 /// A secret is shorter.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Where the secret of an encrypted volume comes from.
+/// The source of the secret of an encrypted volume.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Encrypted volumes in object stores")]
 pub struct Keys {

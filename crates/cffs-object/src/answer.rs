@@ -20,7 +20,7 @@ pub struct Place {
     pub bucket: String,
     /// The server, if it was configured.
     pub endpoint: Option<String>,
-    /// Where the keys come from.
+    /// The source of the keys.
     pub keys: Keys,
 }
 

@@ -60,7 +60,7 @@ pub struct Chunks {
     volume: [u8; 16],
     origins: Vec<Origin>,
     kept: Cache<Key, Bytes, ByLength>,
-    /// Whether a read met a missing object.
+    /// Whether a read found a missing object.
     has_lost: AtomicBool,
 }
 

@@ -103,7 +103,7 @@ pub fn ask_for_way(store: &Store) -> Result<(), Error> {
     store.put(TAKE_OVER, vec![1])
 }
 
-/// Withdraws the request. If that fails, a busy writer waits once in vain.
+/// Withdraws the request. If that fails, a busy writer waits once for nothing.
 pub fn withdraw(store: &Store) {
     if let Err(error) = store.delete(&[TAKE_OVER.to_owned()]) {
         tracing::warn!(%error, "cannot withdraw the request to take the volume over");

@@ -70,7 +70,7 @@ pub enum Error {
         cause: Box<Error>,
     },
     /// Another volume was made in the place of one that was being deleted.
-    #[error("another program has deleted {url}, and a new volume is there now, which stays")]
+    #[error("another program has deleted {url}, and a new volume exists there now, which is kept")]
     Replaced {
         /// The volume, as a URL.
         url: String,
@@ -246,8 +246,8 @@ pub enum Error {
     },
     /// The directory of the volume is not the one that was opened.
     #[error(
-        "directory {directory} of the volume is gone, or another one is in its place; bring it back (was it \
-         moved, or its file system unmounted?), and writing goes on"
+        "directory {directory} of the volume is gone, or another one is in its place; restore it (was it \
+         moved, or its file system unmounted?), and writing continues"
     )]
     Gone {
         /// The directory.

@@ -39,7 +39,7 @@ const HINT_MAGIC: [u8; 8] = *b"CFFSHED1";
 const STAGING_MAGIC: [u8; 8] = *b"CFFSSTG1";
 /// The name of the object that has a volume's identity.
 pub const IDENTITY: &str = "format";
-/// The object by which a program asks the writer to let it go first.
+/// The object by which a program requests that the writer gives way.
 pub const TAKE_OVER: &str = "takeover";
 /// The folder of records.
 pub const LOG: &str = "log/";

@@ -182,7 +182,7 @@ impl History {
         for (slot, name) in (first..).zip(&names) {
             if format::record_name(slot) != *name {
                 let why = format!(
-                    "is missing, although {name} follows it; put it back from a copy, or delete {name} if \
+                    "is missing, although {name} follows it; restore it from a copy, or delete {name} if \
                      another program put it there"
                 );
                 return Err(store.damaged(&format::record_name(slot))(why));
@@ -256,8 +256,8 @@ fn decode_head(store: &Store, name: &str, bytes: &[u8]) -> Result<(Record, u32),
     let wrong = store.damaged(name);
     if bytes.len() < Record::head_bytes(0) {
         return Err(wrong(String::from(
-            "it is cut off; put it back from a copy. If there is none, and no object of the log \
-             follows it, delete it: the sync that it had is lost",
+            "it is truncated; restore it from a copy. If no copy exists, and no object of the log \
+             follows it, delete it: its sync is lost",
         )));
     }
     let len = Record::len_of(bytes).map_err(&wrong)?;

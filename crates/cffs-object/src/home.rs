@@ -38,7 +38,7 @@ struct Opened {
 struct Identity {
     device: u64,
     inode: u64,
-    /// Unless the file system does not know it.
+    /// `None` if the file system does not record it.
     made: Option<SystemTime>,
 }
 
@@ -64,7 +64,7 @@ impl Home {
         }
     }
 
-    /// Remembers a record that is there now.
+    /// Records the newest record in the directory.
     pub fn has_record(&self, name: &str) {
         if let Some(opened) = &mut *self.opened.lock() {
             opened.last = Some(name.to_owned());

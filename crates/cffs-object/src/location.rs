@@ -193,7 +193,7 @@ impl Location {
         let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
             return Err(wrong(
                 text,
-                "write file:///directory, with a directory for the volume alone",
+                "write file:///directory, with a directory only for the volume",
             ));
         };
         if path.contains(char::REPLACEMENT_CHARACTER) {

@@ -176,7 +176,7 @@ impl State {
         Some(contents)
     }
 
-    /// Drops what is in no record. Nothing may be in flight.
+    /// Drops bytes that are in no record. Nothing may be in flight.
     pub fn drop_uncommitted(&mut self) {
         self.take_pending();
         self.staged = Extents::default();

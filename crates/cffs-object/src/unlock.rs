@@ -67,7 +67,7 @@ pub fn read_encoded(store: &Store) -> Result<Encoded, Error> {
 
 /// The identity of a volume that may be partly deleted.
 pub struct Marker {
-    /// The object `format`, or what it was before the deletion.
+    /// The object `format`, or its contents before the deletion.
     pub format: Bytes,
     /// Whether the deletion has begun.
     pub is_tombstone: bool,

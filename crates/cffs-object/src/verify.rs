@@ -95,7 +95,7 @@ impl Lengths<'_> {
     }
 }
 
-/// Reads an object as a whole; returns what is wrong with it.
+/// Reads an object as a whole; returns its fault.
 fn read_whole(
     store: &Store,
     object: Object,

@@ -24,7 +24,7 @@ use crate::location::Location;
 use crate::store::{Listed, Store};
 use crate::unlock;
 
-/// The number of names that are asked for concurrently.
+/// The number of names that are examined concurrently.
 const AT_ONCE: usize = 8;
 /// A map up to this length is read to find the program that has the volume open.
 const MAP_BYTES_MAX: u64 = 1 << 20;
@@ -224,7 +224,7 @@ impl Last {
     }
 }
 
-/// The object with the highest name in a folder, behind `after`.
+/// The object with the highest name in a folder, after `after`.
 fn newest_of(store: &Store, folder: &str, after: Option<&str>) -> Result<Option<Listed>, Error> {
     let mut newest: Option<Listed> = None;
     store.list(folder, after, |listed| {

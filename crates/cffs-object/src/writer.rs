@@ -240,7 +240,7 @@ impl Writer {
         self.maintain()
     }
 
-    /// Drops all uncommitted changes. What was sent ahead becomes garbage.
+    /// Drops all uncommitted changes. Contents that were sent ahead become garbage.
     pub fn drop_changes(&mut self) -> Result<(), Error> {
         self.wait_for_ahead(0)?;
         self.state.write().drop_uncommitted();

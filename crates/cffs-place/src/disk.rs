@@ -105,7 +105,9 @@ pub fn measure(drive: &mut impl Drive, writable: &Writable, seconds: f64) -> io:
     let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if drive.size_bytes() < rotation::LEAST_BYTES {
         let least = rotation::LEAST_BYTES >> 20;
-        return invalid(format!("a disk of less than {least} MiB cannot be told from its buffer"));
+        return invalid(format!(
+            "a disk of less than {least} MiB cannot be distinguished from its buffer"
+        ));
     }
     let writable = match writable {
         Writable::Nothing => None,
@@ -116,7 +118,7 @@ pub fn measure(drive: &mut impl Drive, writable: &Writable, seconds: f64) -> io:
         let (unit, size) = (drive.unit(), drive.size_bytes());
         if bytes.end > size || units(bytes, unit).is_empty() {
             let Range { start, end } = bytes;
-            return invalid(format!("from byte {start} to {end} is no unit of {unit} of the disk"));
+            return invalid(format!("bytes {start} to {end} are not a unit of {unit} of the disk"));
         }
     }
     let deadline = drive.now() + seconds;

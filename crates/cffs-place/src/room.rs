@@ -27,7 +27,7 @@ pub enum Size {
     Stays,
 }
 
-/// The number of attempts to lead the kernel to a group.
+/// The number of attempts to make the kernel use a group.
 const TRIES: u32 = 4;
 /// The size of the write that makes ext4 use a group: smaller ones are placed where the processor has
 /// preallocated space.
@@ -158,13 +158,13 @@ fn led(shadow: &Shadow, group: u64) -> Result<File> {
     let mut refused = Vec::new();
     for _ in 0..TRIES {
         let mut file = shadow.nameless(0o600, group)?;
-        file.write_all_at(&zeros, LEAD_BYTES).context("lead the kernel to the group")?;
+        file.write_all_at(&zeros, LEAD_BYTES).context("make the kernel use the group")?;
         file = closed(file, |reading| reading.sync_data()).context("write back")?;
         // The space after the remaining blocks is free after the commit.
         file.set_len(2 * LEAD_BYTES).context("cut the file")?;
         file.sync_all().context("write back")?;
         let next = &zeros[..LEAD_BYTES as usize];
-        file.write_all_at(next, 2 * LEAD_BYTES).context("lead the kernel to the group")?;
+        file.write_all_at(next, 2 * LEAD_BYTES).context("make the kernel use the group")?;
         file.sync_data().context("write back")?;
         if is_inside(shadow.groups(), &file, 0, group)? {
             file.set_len(0).context("free the space")?;

@@ -65,7 +65,7 @@ impl Shadow {
         make(&root)?;
         if !is_own(&root) {
             bail!(
-                "{}: it is not a directory of this user alone; another directory can have a tree",
+                "{}: it is not a directory that only this user can change; use another directory",
                 root.display()
             );
         }

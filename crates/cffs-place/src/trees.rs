@@ -88,7 +88,7 @@ fn list(from: &Path, source: &Source, to: &Path) -> Result<Vec<Entry>> {
     let above = fs::canonicalize(above.unwrap_or(Path::new(".")))
         .with_context(|| format!("the directory of {}", to.display()))?;
     if above.starts_with(&root) {
-        bail!("{}: it lies in {}, which is copied", to.display(), from.display());
+        bail!("{}: it is in {}, which is copied", to.display(), from.display());
     }
     let mut entries = Vec::new();
     let mut pending = vec![PathBuf::new()];

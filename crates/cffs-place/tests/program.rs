@@ -124,7 +124,7 @@ fn a_file_that_is_no_disk_is_refused_with_the_reason() {
             "place: /dev/null: it cannot be read past the system's caches",
         ),
         (&["disk", "/missing/disk"], "place: /missing/disk: No such file or directory"),
-        (&["disk", small], "a disk of less than 164 MiB cannot be told from its buffer"),
+        (&["disk", small], "a disk of less than 164 MiB cannot be distinguished from its buffer"),
     ] {
         let output = place(arguments, b"");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");

@@ -118,7 +118,7 @@ impl Volume {
         let image = store::absolute(image);
         let given = Given { image: image.clone(), read_only, atime, cache, dirty };
         let open = move || Opened::open(&image, options);
-        // An opening for which no caller waits any more must not keep other programs out.
+        // An opening for which no caller waits any more must not block other programs.
         let opened = interruptible(py, open, |late| drop(late.map(|opened| opened.close())))?;
         let opened = opened.map_err(|error| raised(&error, &shown))?;
         Ok(Volume { opened: Arc::new(opened), given })

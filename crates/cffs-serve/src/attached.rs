@@ -130,7 +130,7 @@ struct State {
     calls: usize,
 }
 
-/// A program that asks for a ticket.
+/// A program that requests a ticket.
 pub(crate) struct Asking {
     pub user: User,
     /// Whether the program sees a mount inside of a volume. The server does not know its place.

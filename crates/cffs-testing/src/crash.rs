@@ -1,5 +1,5 @@
-//! The crash explorer, for any medium that a volume is on: workloads, what they promise, and what a crash may
-//! leave of them.
+//! The crash explorer, for volumes on any medium: workloads, their promises, and the states that a crash may
+//! leave.
 
 pub mod case;
 pub mod explorer;

@@ -1,7 +1,7 @@
 //! Test code that several crates use: the crash explorer, the model of the core, sample volumes, and
 //! repeatable random numbers.
 //!
-//! It uses the public interface of the core alone. The tests themselves are in the crates that they test.
+//! It uses only the public interface of the core. The tests themselves are in the crates that they test.
 
 // No program outside the workspace uses this crate, so a comment only says what a name does not.
 #![allow(missing_docs)]

@@ -44,7 +44,8 @@ pub(crate) struct Message {
 }
 
 impl RecentLog {
-    /// Replaces a text by a word in everything shown. Must be called before anything else is logged.
+    /// Replaces a text by a word in all messages that are shown. Must be called before the first message is
+    /// logged.
     pub fn hide(&self, text: &str, word: &'static str) {
         // The root directory is a prefix of every path, and not secret.
         if text.len() > 1 {

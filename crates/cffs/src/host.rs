@@ -20,7 +20,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The mark of this process, but for the time.
     fn holder(&self) -> Holder;
 
-    /// How another mark stands with this process.
+    /// The relation of another mark to this process.
     fn standing(&self, mark: &Holder) -> Standing;
 }
 
@@ -31,7 +31,7 @@ pub enum Standing {
     Own,
     /// It is alive, on this host.
     Alive,
-    /// It was on this host and is gone.
+    /// It was on this host and has ended.
     Gone,
     /// It is of this boot of this host, and the process may be in a process namespace that is not visible.
     Hidden,

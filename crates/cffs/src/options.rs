@@ -22,7 +22,7 @@ pub enum AtimeMode {
 }
 
 impl AtimeMode {
-    /// The mount option that asks for it.
+    /// The mount option for it.
     pub fn name(self) -> &'static str {
         match self {
             AtimeMode::Relative => "relatime",

@@ -15,7 +15,7 @@ pub enum Malformed {
         max: u32,
     },
     /// A discriminant has no meaning.
-    #[error("{0} stands for nothing here")]
+    #[error("{0} is not a valid value here")]
     Discriminant(u32),
     /// Bytes follow the last value.
     #[error("{0} bytes follow the last value")]

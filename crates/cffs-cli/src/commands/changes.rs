@@ -119,7 +119,7 @@ impl Changes {
         if mark.is_damaged {
             bail!("the mark {} is damaged; remove it: cffs mark --remove", self.since);
         }
-        // The server does not know yet what the kernel has not passed on.
+        // The server does not have changes that the kernel has not passed on yet.
         mark::flush(directory)?;
         control::changes(directory, &self.since, |file_type, path| list.print(path, file_type))
     }

@@ -135,10 +135,10 @@ fn met_another(error: control::AskError, name: &str) -> anyhow::Error {
 }
 
 fn exists(name: &str) -> anyhow::Error {
-    anyhow!("there is a mark {name} already; remove it first: cffs mark --remove")
+    anyhow!("the mark {name} already exists; remove it first: cffs mark --remove")
 }
 
 /// The error of a mark that the volume does not have.
 pub fn missing(name: &str) -> anyhow::Error {
-    anyhow!("there is no mark {name}; cffs mark lists those of the volume")
+    anyhow!("the mark {name} does not exist; cffs mark lists the marks of the volume")
 }

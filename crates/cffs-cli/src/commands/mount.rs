@@ -198,7 +198,7 @@ impl Mount {
             false => nfs?.map(|nfs| start_companion(&server, nfs)).transpose()?,
         };
         let page = page.start(server.served())?;
-        // The caller of the first program has been told.
+        // This was reported to the caller of the first program.
         if let Some(why) = server.why_no_block_device().filter(|_| !is_successor) {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
         }
@@ -248,7 +248,7 @@ impl Mount {
         let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);
         if let Some(hidden) = self.hidden(options) {
             fuse_options.program = Err(format!(
-                "{} lies below the mount point, where the next program could not open it; unmount and mount",
+                "{} is below the mount point, where the next program could not open it; unmount and mount",
                 hidden.display()
             ));
         }

@@ -88,7 +88,7 @@ fn check_exports(directory: &Path) -> anyhow::Result<()> {
 /// Makes the server end the sessions of attached programs. The kernel does not see their changes.
 fn end_changes(directory: &Path) -> anyhow::Result<()> {
     match getxattr(directory, attached::END, &mut [0; 0]) {
-        // A server of an earlier version does not know the attribute, and attaches no programs.
+        // A server of an earlier version does not know the attribute, and supports no attached programs.
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
         Err(Errno::BUSY) => {
             let directory = directory.display();

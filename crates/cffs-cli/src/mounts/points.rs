@@ -41,7 +41,7 @@ fn at_or_in(point: &Path, top: &Path) -> bool {
     point.starts_with(top)
 }
 
-/// A mount point of which `is_in` says that it is in a path, which leads through the mount with this number.
+/// A mount point in a path, according to `is_in`; the path passes through the mount with this number.
 fn find(
     list: &[u8],
     path: &Path,

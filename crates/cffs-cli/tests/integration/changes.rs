@@ -65,7 +65,7 @@ fn marks_are_listed_and_removed() {
     assert!(mark("one").expect("it starts").success());
     assert!(mark("two").expect("it starts").success());
     let said = fail(1, scratch.cffs(["mark"]).arg(scratch.image()).arg("one"));
-    assert!(said.contains("there is a mark one already"), "{said}");
+    assert!(said.contains("the mark one already exists"), "{said}");
     let said = fail(1, scratch.cffs(["mark"]).arg(scratch.image()).arg("a/b"));
     assert!(said.contains("letters"), "{said}");
     let listed = succeed(scratch.cffs(["mark"]).arg(scratch.image()));
@@ -78,9 +78,9 @@ fn marks_are_listed_and_removed() {
         (Some("two"), Some(1))
     );
     let said = fail(1, scratch.cffs(["changes", "--since", "one"]).arg(scratch.image()));
-    assert!(said.contains("there is no mark one"), "{said}");
+    assert!(said.contains("the mark one does not exist"), "{said}");
     let said = fail(1, scratch.cffs(["mark", "--remove"]).arg(scratch.image()).arg("one"));
-    assert!(said.contains("there is no mark one"), "{said}");
+    assert!(said.contains("the mark one does not exist"), "{said}");
     scratch.assert_clean();
 }
 
@@ -98,7 +98,7 @@ fn changes_of_a_mounted_volume_are_listed_by_its_server() {
     fs::write(mount.join("d/file"), "first").expect("written");
     succeed(scratch.cffs(["mark"]).arg(&mount).arg("one"));
     let said = fail(1, scratch.cffs(["mark"]).arg(&mount).arg("one"));
-    assert!(said.contains("there is a mark one already"), "{said}");
+    assert!(said.contains("the mark one already exists"), "{said}");
     assert!(since(&scratch, &mount, "one").is_empty());
     // Not synced: the list includes it, also what only the kernel has.
     fs::write(mount.join("a/b/file"), "second").expect("written");
@@ -108,7 +108,7 @@ fn changes_of_a_mounted_volume_are_listed_by_its_server() {
     let image = scratch.image();
     assert_eq!(since(&scratch, &image, "one").len(), 3, "the image names its mount");
     let said = fail(1, scratch.cffs(["changes", "--since", "two"]).arg(&mount));
-    assert!(said.contains("there is no mark two"), "{said}");
+    assert!(said.contains("the mark two does not exist"), "{said}");
     scratch.umount();
     scratch.mount("rw");
     assert_eq!(since(&scratch, &mount, "one"), ["./a/b/c/", "./a/b/c/new", "./a/b/file"]);
@@ -254,7 +254,7 @@ fn the_recipe_for_backups_with_rsync_copies_what_changed() {
     let last = scratch.path().join("last-mark");
     fs::write(&last, "never-set\n").expect("written");
     let said = fail(1, &mut shell(&each));
-    assert!(said.contains("there is no mark never-set"), "{said}");
+    assert!(said.contains("the mark never-set does not exist"), "{said}");
     assert_eq!(fs::read_to_string(&last).expect("read"), "never-set\n");
     scratch.umount();
 }
@@ -292,7 +292,7 @@ fn of_commands_that_set_a_mark_at_the_same_time_one_succeeds() {
             command.arg(scratch.mountpoint()).arg(&mark);
             command
         });
-        assert_one_succeeded(&outcomes, &format!("there is a mark {mark} already"));
+        assert_one_succeeded(&outcomes, &format!("the mark {mark} already exists"));
     }
     scratch.umount();
 }

@@ -330,7 +330,10 @@ fn a_mount_that_found_damage_is_checked_by_the_next_fsck() {
     let preened = scratch.cffs(["fsck", "-p"]).arg(scratch.image()).output().expect("it starts");
     let said = String::from_utf8_lossy(&preened.stdout);
     assert_eq!(preened.status.code(), Some(4), "{said}");
-    assert!(said.contains("damage was met") && said.contains("CF0201 inode 1 sector 0"), "{said}");
+    assert!(
+        said.contains("damage was found") && said.contains("CF0201 inode 1 sector 0"),
+        "{said}"
+    );
     let repaired = scratch.cffs(["fsck", "-y"]).arg(scratch.image()).output().expect("it starts");
     assert_eq!(repaired.status.code(), Some(1));
     let said = succeed(scratch.cffs(["fsck", "-p"]).arg(scratch.image()));

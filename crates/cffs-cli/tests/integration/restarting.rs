@@ -219,7 +219,7 @@ fn a_mount_over_its_own_log_is_not_restarted_and_served_as_before() {
     let mut mount = scratch.cffs(["mount", "-o", &log]);
     succeed(mount.arg(scratch.image()).arg(scratch.mountpoint()));
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
-    assert!(said.contains("log lies below the mount point"), "{said}");
+    assert!(said.contains("log is below the mount point"), "{said}");
     fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
     scratch.umount();
     // The image itself is handed over open.

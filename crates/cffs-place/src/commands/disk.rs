@@ -65,7 +65,7 @@ impl MeasureDisk {
         };
         let is_directory = self.device.is_dir();
         if is_directory && !matches!(writable, Writable::Nothing) {
-            bail!("{}: a directory is no device; writes are tried on devices only", name());
+            bail!("{}: a directory is not a device; writes are tried on devices only", name());
         }
         let mut drive = match is_directory {
             true => FileDrive::in_directory(&self.device),
@@ -186,7 +186,7 @@ fn bytes(text: &str) -> Result<Range<u64>, String> {
     let (first, end) = text.split_once("..").ok_or("give the first byte and the end: 1G..2G")?;
     let bytes = size(first)?..size(end)?;
     if bytes.is_empty() {
-        Err(String::from("its end is not behind its first byte"))
+        Err(String::from("its end is not after its first byte"))
     } else {
         Ok(bytes)
     }

@@ -44,7 +44,7 @@ impl Generate {
 
 const STATUSES: [(u8, &str); 4] = [
     (0, "Success."),
-    (1, "Failure, or not everything could be done; messages say what."),
+    (1, "Failure, or something could not be done; messages say what."),
     (2, "Wrong usage."),
     (130, "Interrupted."),
 ];

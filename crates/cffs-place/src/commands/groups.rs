@@ -50,7 +50,7 @@ struct Each {
     group: u64,
     free_bytes: u64,
     can_be_placed_in: bool,
-    /// The size of the largest file, if this was asked for.
+    /// The size of the largest file, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     largest_bytes: Option<u64>,
 }

@@ -82,7 +82,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         "M" | "MIB" => 20,
         "G" | "GIB" => 30,
         "T" | "TIB" => 40,
-        other => return Err(format!("unknown suffix {other}; there are K, M, G and T")),
+        other => return Err(format!("unknown suffix {other}; use K, M, G or T")),
     };
     let number: u64 = digits.parse().map_err(|e| format!("{e}"))?;
     number.checked_mul(1 << shift).ok_or_else(|| String::from("too large"))

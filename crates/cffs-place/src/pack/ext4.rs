@@ -29,7 +29,7 @@ pub fn pack(
     refuse_clusters(&files[0].path, block_bytes)?;
     let blocks: Vec<u64> = files.iter().map(|file| file.bytes.div_ceil(block_bytes)).collect();
     let donor = space(blocks.iter().sum::<u64>() * block_bytes)?;
-    let space = extents::of(&donor, false).context("look where there is space")?;
+    let space = extents::of(&donor, false).context("find space for it")?;
     let mut slots = slots(&joined(&space), &blocks, block_bytes);
     align(&donor, &mut slots, block_bytes).context("align the donor")?;
     let mut waiting = Vec::with_capacity(files.len());

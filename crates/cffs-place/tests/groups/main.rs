@@ -165,7 +165,7 @@ fn an_unprivileged_user_can_measure_a_disk_in_a_file_that_leaves_nothing() {
     volume.settle();
     assert_eq!(free(), before);
     let said = home.fail(NOBODY, &["disk", "--try-writes", "."]);
-    assert!(said.contains("a directory is no device"), "{said}");
+    assert!(said.contains("a directory is not a device"), "{said}");
 }
 
 /// A control group of memory, gone when dropped.

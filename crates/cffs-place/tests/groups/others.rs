@@ -32,7 +32,7 @@ fn a_tree_of_another_user_is_neither_used_nor_cleaned() {
     let said = home.fail(0, &["mkdir", "--group", "3", "d"]);
     assert!(said.contains("has a tree of this user"), "{said}");
     let said = home.fail(0, &["init", "."]);
-    assert!(said.contains("not a directory of this user alone"), "{said}");
+    assert!(said.contains("not a directory that only this user can change"), "{said}");
     // Nor does a link to an own directory count as a tree.
     fs::rename(&tree, home.dir.join("renamed")).expect("rename");
     symlink(&victim, &tree).expect("a link");

@@ -117,7 +117,7 @@ fn a_tree_that_cannot_be_copied_or_moved_is_refused_and_stays() {
         assert!(!to.exists(), "{why}");
         assert_eq!(described(&at("tree")), before, "{why}");
     };
-    refused("cp", "tree", "tree/pages/inside", "it lies in");
+    refused("cp", "tree", "tree/pages/inside", "it is in");
     refused("cp", "missing", "copy", "No such file");
     fs::hard_link(at("tree/images/f05"), at("outside")).expect("link");
     refused("mv", "tree", "moved", "images/f05: it has other names outside the tree");

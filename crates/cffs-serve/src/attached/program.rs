@@ -506,7 +506,7 @@ impl<'a> Program<'a> {
             && !self.user.is_member(attr.gid)
     }
 
-    /// Tells the kernel of a changed file, if it may know it.
+    /// Notifies the kernel of a changed file, if it may know the file.
     fn tell(&self, ino: InodeNo, change: Change<'_>) {
         if self.handles.is_known_to_others(ino) {
             self.observer.changed(change);

@@ -26,7 +26,7 @@ pub(super) type Directory = (InodeNo, u32);
 /// The meaning of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
-    /// The number that the program asked with, and when.
+    /// The number of the program's request, and its time.
     pub number: u64,
     pub asked: Instant,
     pub directory: Directory,

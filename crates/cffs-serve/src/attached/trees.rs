@@ -22,7 +22,7 @@ pub(super) struct Trees<'a> {
     walks: HashMap<Handle, Tree<'a>>,
 }
 
-/// A walk. Dropping it gives its references back.
+/// A walk. Dropping it releases its references.
 struct Tree<'a> {
     volume: &'a Volume,
     /// The directories on the path to the position. Each has a reference to its inode.

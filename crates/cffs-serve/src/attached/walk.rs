@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         let mut wants_directory = path.ends_with(b"/");
         let mut pending = names(path);
         let mut above = self.shared(from, &pending)?;
-        // The way, if no name and no link leads elsewhere.
+        // The path, if it has no links and no `..`.
         let way = pending[..pending.len().saturating_sub(1)].to_vec();
         let mut is_straight = true;
         pending.drain(..above.len() - 1);

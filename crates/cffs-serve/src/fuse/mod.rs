@@ -459,7 +459,7 @@ fn why_open(volume: &Volume, error: &Error) -> Option<String> {
             let given = Handover { references: Vec::new(), has_nameless: true };
             let _ = given.succeed(volume);
             Some(match error {
-                Error::NoSpace => format!("there is no space to hand over {FILES}"),
+                Error::NoSpace => format!("no space is left to hand over {FILES}"),
                 _ => format!("the quota of the root has no room to hand over {FILES}: raise it"),
             })
         }

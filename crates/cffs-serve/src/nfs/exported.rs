@@ -101,7 +101,8 @@ impl Exported {
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if it is not a directory; [`Error::Invalid`] if there are too many exports.
+    /// `ENOENT` and `ENOTDIR` if it is not a directory; [`Error::Invalid`] if the volume has too many
+    /// exports.
     pub fn add(&self, export: Export) -> Result<()> {
         let root = directory_at(&self.volume, InodeNo::ROOT, &export.path)?.ino;
         self.set(export, root)
@@ -112,7 +113,7 @@ impl Exported {
         let mut directories = self.directories.write();
         directories.retain(|directory| directory.export.path != export.path);
         if directories.len() == EXPORTS_MAX {
-            return Err(Error::Invalid("there are too many exports"));
+            return Err(Error::Invalid("too many exports"));
         }
         directories.push(Arc::new(Directory { export, id, root }));
         Ok(())

@@ -110,7 +110,7 @@ struct Clone {
     source: (InodeNo, u32),
     status: Mutex<CloneStatus>,
     stop: AtomicBool,
-    /// When it ended, until the caller has been told.
+    /// The time of its end, until it was reported to the caller.
     untold: Mutex<Option<Instant>>,
 }
 
@@ -188,7 +188,7 @@ impl Cloning {
         Ok(status)
     }
 
-    /// Whether a clone is under way, or its caller still has to be told how it ended.
+    /// Whether a clone is in progress, or its result has not been reported to its caller yet.
     pub fn is_running(&self) -> bool {
         self.lock().iter().any(|clone| {
             clone.status().stage == Stage::Running

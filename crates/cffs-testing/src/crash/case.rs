@@ -441,7 +441,7 @@ impl<M: Medium> Run<'_, M> {
         if History::new(going_on).is_moment(&Tree::of(&volume)?) {
             Ok(())
         } else {
-            Err("what was done after recovery is not there".into())
+            Err("changes made after recovery are missing".into())
         }
     }
 

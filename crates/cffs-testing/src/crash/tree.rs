@@ -67,7 +67,7 @@ impl Tree {
                 tree.inodes.insert(attr.ino, node);
                 *tree.name_counts.entry(attr.ino).or_default() += 1;
                 if let Some(twice) = tree.names.insert((dir, name), attr.ino) {
-                    return Err(format!("a name of inode {twice} is there twice"));
+                    return Err(format!("a name of inode {twice} exists twice"));
                 }
             }
         }

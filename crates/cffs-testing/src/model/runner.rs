@@ -492,7 +492,7 @@ impl<M: Medium> Runner<M> {
                 assert!(bytes.is_zero(at, at + 1), "{context}: {at} is data");
             }
             (Err(Error::NoData), SeekFor::Data) => {
-                assert!(bytes.is_zero(offset, u64::MAX), "{context}: there is data");
+                assert!(bytes.is_zero(offset, u64::MAX), "{context}: unexpected data");
             }
             (Err(Error::NoData), SeekFor::Hole) => assert!(offset >= bytes.size(), "{context}"),
             (Err(error), _) => panic!("{context}: {error}"),

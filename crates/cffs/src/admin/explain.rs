@@ -53,7 +53,7 @@ pub struct Placement {
     pub pieces: Vec<Piece>,
     /// The clusters with parts of the contents, in the order of the device, up to 100.
     pub clusters: Vec<ClusterPlace>,
-    /// Bytes of the contents that are in memory alone.
+    /// Bytes of the contents that are only in memory.
     pub unplaced_bytes: u64,
     /// The segments that name, inode and contents are in.
     pub segments: Vec<u64>,

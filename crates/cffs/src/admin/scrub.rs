@@ -17,7 +17,7 @@ const PROBLEMS_KEPT_MAX: usize = 256;
 /// How far a scrub has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubProgress {
-    /// Inodes that were looked at.
+    /// Inodes that were examined.
     pub inodes: u64,
     /// Inodes that there were when it began.
     pub inodes_total: u64,
@@ -59,7 +59,7 @@ impl Scrub<'_> {
         let mut progress = ScrubProgress { inodes_total, ..ScrubProgress::default() };
         let mut scrubber = Scrubber::new(inodes);
         {
-            // These change under the lock of epochs alone.
+            // These change only under the lock of epochs.
             let _epochs = self.writer.epochs.lock();
             scrubber.superblock();
         }
@@ -137,7 +137,7 @@ impl ScrubProgress {
                 return Err(problem);
             }
             let text = problem.to_string();
-            // A bad sector is met again with every inode in it.
+            // A bad sector is found again with every inode in it.
             if self.problems.contains(&text) {
                 continue;
             }

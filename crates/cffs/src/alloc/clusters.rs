@@ -74,13 +74,13 @@ impl<'a> Clusters<'a> {
             placed => placed,
         };
         let Some(run) = placed else { return Ok(None) };
-        assert_eq!(run.len, request.len, "a cluster lies in one piece");
+        assert_eq!(run.len, request.len, "a cluster is in one piece");
         alloc.check_placed(request, run)?;
         alloc.take(&mut state, run)?;
         let cg = alloc.layout.cg_of_fragment(run.start);
         let block = self.block_in_group(run.start);
         alloc.group(&mut state, cg)?.set_references(block, references);
-        // A cluster that began there at the clean point is gone, and the intent log says so.
+        // A cluster that began there at the clean point was freed, and the intent log records this.
         state.references_before.insert(run.start, 0);
         state.new_clusters.push(run);
         Ok(Some(run))

@@ -205,7 +205,7 @@ impl Allocator {
         self.pool_blocks() as u64 * u64::from(self.layout.block_fragments())
     }
 
-    /// The volume's space as of now.
+    /// The present space of the volume.
     pub fn space(&self) -> Space {
         let state = self.lock();
         let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();

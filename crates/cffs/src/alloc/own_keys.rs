@@ -17,7 +17,7 @@ use super::Owner;
 use crate::lock::{Mutex, Rank};
 use crate::units::Key;
 
-/// Of each key of files' own, the fragments that its files got since the volume was opened, and still have.
+/// For each key of files' own: the fragments that its files got since the volume was opened, and still have.
 pub struct KeySizes {
     segment_fragments: u32,
     keys_max: usize,

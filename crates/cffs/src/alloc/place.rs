@@ -279,7 +279,7 @@ impl Allocator {
         let cg = self.layout.cg_of_fragment(run.start);
         let at = self.in_group(cg, run.start);
         let last = FragNo(run.end().0 - 1);
-        assert_eq!(cg, self.layout.cg_of_fragment(last), "a reservation lies in one group");
+        assert_eq!(cg, self.layout.cg_of_fragment(last), "a reservation is in one group");
         self.group(state, cg)?.reserve(at, run.len);
         let used = state.clock;
         state

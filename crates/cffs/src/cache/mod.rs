@@ -73,9 +73,9 @@ const BLOCKS_MIN: u64 = 16;
 /// Counters of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Blocks that were asked for and in memory.
+    /// Requested blocks that were in memory.
     pub hits: u64,
-    /// Blocks that were asked for and not in memory.
+    /// Requested blocks that were not in memory.
     pub misses: u64,
     /// Read requests to the device.
     pub reads: u64,

@@ -90,7 +90,7 @@ impl Map {
         self
     }
 
-    /// Puts a page at a position, and returns the one that was there.
+    /// Puts a page at a position, and returns the previous one.
     fn insert(&mut self, position: FileBlock, page: Page) -> Option<Page> {
         match self.with_room_at(position) {
             Map::One(one) => one.replace((position, page)).map(|(_, before)| before),
@@ -98,7 +98,7 @@ impl Map {
         }
     }
 
-    /// The page at a position, loaded by `load` if it is missing; and whether it was there.
+    /// The page at a position, loaded by `load` if it is missing; and whether it was present.
     fn get_or_load<E>(
         &mut self,
         position: FileBlock,

@@ -354,7 +354,7 @@ impl BufferCache {
     }
 
     pub(super) fn prefetch_run(&self, run: Range<u64>, class: Class) -> Result<()> {
-        assert!(run.end <= self.layout.blocks, "prefetched runs lie on the volume");
+        assert!(run.end <= self.layout.blocks, "prefetched runs are on the volume");
         if self.queue.is_served() {
             self.queue_run(run, class);
             return Ok(());

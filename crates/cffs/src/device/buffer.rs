@@ -20,7 +20,7 @@ impl LongBuffer {
         let mut memory = vec![0; whole + HUGE_PAGE_BYTES];
         let address = memory.as_ptr().addr();
         let start = address.next_multiple_of(HUGE_PAGE_BYTES) - address;
-        debug_assert!(start + whole <= memory.len(), "the buffer ends behind its memory");
+        debug_assert!(start + whole <= memory.len(), "the buffer ends after its memory");
         prefer_huge_pages(&mut memory[start..start + whole]);
         LongBuffer { memory, start, len }
     }

@@ -16,7 +16,7 @@ use super::{BlockDevice, Geometry, Request, RequestKind, gather};
 #[cfg(test)]
 mod tests;
 
-/// Which requests a fault looks at.
+/// The requests that a fault considers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Only requests of these kinds.
@@ -101,7 +101,7 @@ const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 /// One way to fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which requests it looks at.
+    /// The requests that it considers.
     pub target: Target,
     /// Which of them it strikes.
     pub strike: Strike,

@@ -12,7 +12,7 @@ pub enum JournalState {
     On,
     /// It was stopped, or could not be written or read: the volume continues without it.
     Off,
-    /// A sync failed: what the device has is not known.
+    /// A sync failed: the contents of the device are unknown.
     Failed,
 }
 

@@ -145,7 +145,7 @@ impl<'a> Placer<'a> {
         Placer { inodes, keys, hints, rewritten, asked: false, placed }
     }
 
-    /// The same for an epoch that an fsync asks for.
+    /// The same for an epoch of an fsync.
     pub(crate) fn asked(self, asked: bool) -> Placer<'a> {
         Placer { asked, ..self }
     }

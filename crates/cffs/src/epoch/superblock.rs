@@ -40,7 +40,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 }
 
 impl EpochWriter {
-    /// The superblock as of now.
+    /// The present superblock.
     pub fn superblock(&self) -> Superblock {
         Superblock { damage: self.damage.get(), ..self.superblock.lock().clone() }
     }

@@ -286,7 +286,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Counts a task as done, also where its work panicked: the others must not wait for it.
+/// Counts a task as done, even if its work panicked: the others must not wait for it.
 struct Done<'a, T>(&'a Queue<T>);
 
 impl<T> Drop for Done<'_, T> {

@@ -337,7 +337,7 @@ impl Export<'_> {
     }
 }
 
-/// Copies what is not a hole and returns how much that was.
+/// Copies the ranges with data, and returns their length.
 fn contents(
     job: &Job<'_>,
     node: &Node,

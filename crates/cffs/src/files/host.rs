@@ -195,7 +195,7 @@ impl Entry {
         Err(replaced())
     }
 
-    /// Removes a name that is not a directory's, if it is there.
+    /// Removes a name that is not a directory's, if it exists.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.file, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),

@@ -146,7 +146,7 @@ struct Import<'a> {
     begun: Mutex<VecDeque<(Begun, Arc<Target>)>>,
 }
 
-/// A directory to copy, and what it became.
+/// A directory to copy, and its copy.
 struct Task {
     source: Source,
     /// Where it is, for messages.

@@ -243,7 +243,7 @@ impl Files {
         resolve::node(&self.root(), path.as_ref(), false)
     }
 
-    /// An inode by its number alone.
+    /// An inode by its number.
     ///
     /// # Errors
     ///

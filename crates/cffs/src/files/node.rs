@@ -67,7 +67,7 @@ impl Node {
         Node { place: Place::Volume(Arc::clone(volume), 1), ino, file_type }
     }
 
-    /// An inode of the same volume, by its number alone.
+    /// An inode of the same volume, by its number.
     ///
     /// # Errors
     ///

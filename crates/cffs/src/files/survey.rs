@@ -44,7 +44,7 @@ const INDEX_BYTES: u64 = 16;
 pub struct Survey {
     /// The files to copy, and the number of files that would not be copied.
     pub summary: Summary,
-    /// Files that are there already and would give way.
+    /// Existing files that would be replaced.
     pub replaced: u64,
     /// The space that the tree would take, in bytes, to within a few percent.
     pub needed_bytes: u64,
@@ -117,7 +117,7 @@ struct Walk<'a> {
     waiting: Vec<Task>,
 }
 
-/// A directory outside that is still to be looked at.
+/// A source directory that is still to be examined.
 struct Task {
     source: Source,
     /// Its path, for messages.

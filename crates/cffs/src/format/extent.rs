@@ -276,7 +276,7 @@ impl Node {
             return Err(bad("it was written for another place"));
         }
         if header.depth != depth {
-            return Err(bad("it stands at another level of the tree"));
+            return Err(bad("it is at another level of the tree"));
         }
         let count = usize::from(header.count.get());
         let slots = entries.as_chunks::<EXTENT_BYTES>().0;

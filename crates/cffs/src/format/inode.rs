@@ -67,7 +67,7 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// The newest of a directory and of what is below it.
+    /// The newest of a directory and of everything below it.
     pub fn newest(&self) -> u32 {
         self.changed.max(self.below)
     }

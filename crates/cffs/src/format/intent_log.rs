@@ -52,7 +52,7 @@ pub enum Record {
         /// The names that it had at the clean point.
         names: u32,
     },
-    /// A name of an external inode that was there at the clean point, in a block that changes.
+    /// A name of an external inode that existed at the clean point, in a block that changes.
     Reference {
         /// The directory.
         dir: InodeNo,
@@ -350,7 +350,7 @@ fn checksum_of(sector: &[u8]) -> u32 {
     DiskHeader::ref_from_prefix(sector).map_or(0, |(header, _)| header.checksum.get())
 }
 
-/// Where a sector stands that is one of a log.
+/// The position of a sector in a log.
 pub fn position_of(sector: &[u8], checksum: Checksum) -> Option<Position> {
     let (header, _) = DiskHeader::ref_from_prefix(sector).ok()?;
     let is_one = header.magic.get() == MAGIC && checksum.verify(sector, CHECKSUM_AT);

@@ -114,7 +114,7 @@ impl Header {
     }
 }
 
-/// Where a record stands among the others.
+/// The position of a record among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The header's.

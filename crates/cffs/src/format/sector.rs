@@ -178,7 +178,7 @@ impl<'a> Sector<'a> {
             .sum()
     }
 
-    /// How many entries are there, leaving ones included.
+    /// The number of entries, including leaving ones.
     pub fn count(&self) -> usize {
         self.header().count.get().into()
     }

@@ -141,7 +141,7 @@ impl Check<'_> {
             Editor { walk: &mut self.walk }.apply_fixes();
             return false;
         }
-        // A search would read much, in vain.
+        // A search would read much and find nothing.
         if self.walk.meta.disk.check_reached().is_err() {
             return false;
         }

@@ -40,7 +40,7 @@ pub(super) struct PendingContents {
 /// The use for which a run is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimKind {
-    /// Blocks that know their own address: they cannot be moved.
+    /// Blocks that contain their own address: they cannot be moved.
     Fixed,
     /// Contents.
     Data,
@@ -267,7 +267,7 @@ impl Claims<'_, '_> {
         if item.depth > MAP_DEPTH_MAX || !layout.is_allocatable(run.start, run.len) {
             self.lose_tree_block(pending, item.block, "it is outside of the data area");
         } else if !seen.insert(item.block) {
-            self.lose_tree_block(pending, item.block, "the tree leads to it twice");
+            self.lose_tree_block(pending, item.block, "the tree refers to it twice");
         } else {
             self.claim(pending.ino, ClaimKind::Fixed, run);
             pending.check.tree_blocks.push(item.block);
@@ -366,7 +366,7 @@ impl Claims<'_, '_> {
             self.fixes.push(Fix::SetMap(ino, check.extents.clone()));
         } else if fragments != pending.fragments_recorded {
             let recorded = pending.fragments_recorded;
-            let message = format!("the inode says {recorded} fragments, it has {fragments}");
+            let message = format!("the inode records {recorded} fragments, and has {fragments}");
             self.findings.problem(Code::FragmentCount, Place::Inode(ino), message);
             let patch = Patch { fragments: Some(fragments), ..Patch::default() };
             self.fixes.push(Fix::Patch(ino, patch));

@@ -287,7 +287,7 @@ impl<'d> Disk<'d> {
         debug_assert!(offset.is_multiple_of(PIECE_BYTES as u64), "{offset} is not a sector's");
         debug_assert!(
             bytes.len().is_multiple_of(PIECE_BYTES),
-            "{} bytes are no sectors",
+            "{} bytes are not whole sectors",
             bytes.len()
         );
         debug_assert!(

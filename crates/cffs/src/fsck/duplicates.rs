@@ -59,7 +59,7 @@ impl Duplicates<'_, '_> {
             self.walk.meta.inventory.count_entry(container.file, 0, 1);
         }
         if is_directory && self.walk.meta.inventory.is_within(container.file, ino) {
-            let message = format!("it leads back to directory {ino}");
+            let message = format!("it refers back to directory {ino}");
             self.walk.findings.problem(Code::DirectoryLoop, Place::Entry(container, slot), message);
             self.walk.drop_entry(container, slot, true);
             return;
@@ -85,7 +85,7 @@ impl Duplicates<'_, '_> {
         let second_counts = rank_b > rank_a;
         let (loser, loser_slot) =
             if second_counts { (first.container, first.slot) } else { (container, slot) };
-        let message = format!("it lies in {} and in {container}", first.container);
+        let message = format!("it is in {} and in {container}", first.container);
         // A small sector with a long name has no room for the tag. Both places belong to the same file, which
         // was in each of them at some time.
         let same_file = a.record.inode.generation == b.record.inode.generation;

@@ -58,7 +58,7 @@ impl ListedWalk<'_, '_> {
             }
             chain.push((at, place));
             if chain.len() > ANCESTORS_MAX {
-                return self.walk.findings.doubt(format!("inode {ino} lies below itself"));
+                return self.walk.findings.doubt(format!("inode {ino} is below itself"));
             }
             at = place.file;
         }

@@ -8,7 +8,7 @@ use crate::format::inode::FileType;
 use crate::units::InodeNo;
 
 impl Search<'_, '_> {
-    /// Lists what is lost, when the truth is right again and the locator table still as it was.
+    /// Lists the losses, when the truth is corrected and the locator table is still unchanged.
     pub(super) fn list_losses(&mut self) {
         if !self.walk.findings.is_damaged() {
             return;

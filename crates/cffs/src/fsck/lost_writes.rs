@@ -30,7 +30,7 @@ impl LostWrites {
     pub(super) fn problem(&self) -> Problem {
         let message = format!(
             "{}: the device lost data that it had acknowledged with a flush; the last synced changes may be \
-             missing. Check the device, its cache and what lies between before you trust it again",
+             missing. Check the device, its cache and its controller before you trust it again",
             self.what
         );
         Problem { code: Code::WritesLost, place: super::Place::Volume, message, fixed: false }

@@ -161,7 +161,7 @@ pub enum Phase {
     Walk,
     /// Contents of small files, and then clusters: counts files and clusters.
     Contents,
-    /// The search for what is lost: counts cylinder groups.
+    /// The search for lost directories: counts cylinder groups.
     Search,
     /// Pass 2: counts inodes.
     Links,

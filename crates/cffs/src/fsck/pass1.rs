@@ -448,7 +448,7 @@ impl Walk<'_> {
             }
         };
         if found.container.sector != sector {
-            let message = format!("inode {ino} lies in sector {}", found.container.sector);
+            let message = format!("inode {ino} is in sector {}", found.container.sector);
             self.findings.expected(Code::ReferenceSector, place, message);
             let sector = found.container.sector;
             self.round.fixes.push(Fix::ToReference { container, slot, ino, sector });

@@ -102,7 +102,7 @@ impl Walk<'_> {
     fn settle_nameless(&mut self, found: &Found) {
         let is_damaged = !self.losses.sectors.is_empty() || self.findings.is_damaged();
         let in_motion = self.findings.crashed() && !is_damaged;
-        let message = format!("no name leads to it; its link count is {}", found.nlink);
+        let message = format!("no name refers to it; its link count is {}", found.nlink);
         self.findings.expected(Code::Nameless, Place::Inode(found.ino), message);
         let is_empty = self
             .meta
@@ -148,7 +148,7 @@ impl Walk<'_> {
             // Its names and those below are as they were.
         } else if found.nlink != nlink || file.recorded_entries != file.entries {
             let message = format!(
-                "it says {} links and {} entries, and has {nlink} and {}",
+                "it records {} links and {} entries, and has {nlink} and {}",
                 found.nlink, file.recorded_entries, file.entries
             );
             self.findings.counted(Code::DirectoryCounts, ino, message);

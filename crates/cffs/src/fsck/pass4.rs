@@ -142,7 +142,7 @@ impl Bitmaps<'_, '_> {
             && own.epoch >= self.meta.inventory.epoch_max;
         if !is_right {
             let message = format!(
-                "it says {} free fragments, {} inodes, epoch {}; there are {free}, {inodes}, {}",
+                "it records {} free fragments, {} inodes, epoch {}; the volume has {free}, {inodes}, {}",
                 own.free_fragments, own.inodes, own.epoch, self.meta.inventory.epoch_max
             );
             self.findings.derived(Code::Counters, Place::Volume, message);

@@ -71,7 +71,7 @@ impl fmt::Display for Problem {
 /// The kind of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossKind {
-    /// It is gone.
+    /// It no longer exists.
     File,
     /// It still exists, without some or all of its contents, or with contents that are in doubt.
     Contents,

@@ -210,6 +210,6 @@ fn lost_writes_after(
         let is_its = (position.generation, position.sequence) == (generation, sequence);
         let marks = intent_log::decode(sector, &mut position, checksum).filter(|_| is_its)?;
         lost_writes::has_followed(&marks.records)
-            .then(|| format!("sector {sequence} of the intent log is there, and not all before it"))
+            .then(|| format!("the intent log has sector {sequence}, but not all before it"))
     })
 }

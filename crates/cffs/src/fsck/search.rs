@@ -90,7 +90,8 @@ impl Search<'_, '_> {
         if !self.tried.resurrected.insert(ino) {
             return;
         }
-        let message = format!("found {} that no directory entry leads to", in_blocks(blocks.len()));
+        let message =
+            format!("found {} that no directory entry refers to", in_blocks(blocks.len()));
         self.walk.findings.problem(Code::LostDirectory, Place::Inode(ino), message);
         let extents = self.claim_found(blocks, 0);
         self.walk.round.fixes.push(Fix::Resurrect { ino, generation, extents });

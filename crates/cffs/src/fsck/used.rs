@@ -135,7 +135,7 @@ impl UsedMap {
             assert_eq!(words.len(), fragments.div_ceil(64), "the size of group {cg}");
             let tail = words.last().filter(|_| !fragments.is_multiple_of(64));
             let beyond = tail.map_or(0, |word| word >> (fragments % 64));
-            assert_eq!(beyond, 0, "group {cg} has no fragments behind its end");
+            assert_eq!(beyond, 0, "group {cg} has no fragments after its end");
             total += words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
         }
         assert_eq!(self.total, total, "the total is the sum of the groups");

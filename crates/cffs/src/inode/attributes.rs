@@ -26,7 +26,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Decodes a list of attributes; an error says what is wrong with it.
+    /// Decodes a list of attributes; an error names its fault.
     pub(super) fn decode(list: &[u8]) -> std::result::Result<Attributes, &'static str> {
         let mut attributes = Attributes::default();
         for attribute in xattr::iter(list) {

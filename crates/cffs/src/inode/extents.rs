@@ -133,7 +133,7 @@ impl Extents {
             }
             Form::Tree(tree) => {
                 let is_at = |(at, kept): (&u64, &Kept)| *at == kept.extent.logical;
-                assert!(tree.iter().all(is_at), "an extent lies elsewhere in the tree");
+                assert!(tree.iter().all(is_at), "an extent is elsewhere in the tree");
             }
         }
     }

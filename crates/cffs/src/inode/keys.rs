@@ -43,7 +43,7 @@ pub fn hint_key(value: &[u8]) -> Key {
     let high = u64::from(checksum::contents(0, value)) << 32;
     let low = u64::from(checksum::contents(0x9e37_79b9, value));
     let key = high | low | 1 << 63;
-    // The next bit tells it from the key of a policy.
+    // The next bit distinguishes it from the key of a policy.
     Key(if key >> 48 == POLICY_TAG { key & !(1 << 62) } else { key })
 }
 

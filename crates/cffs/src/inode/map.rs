@@ -333,7 +333,7 @@ impl ExtentMap {
         before.first().map_or(0, |(_, extents)| *extents)
     }
 
-    /// Unmaps a range and returns what it was mapped to.
+    /// Unmaps a range and returns the runs to which it was mapped.
     pub fn remove(&mut self, range: Range<FileFrag>) -> Removed {
         assert!(range.start <= range.end, "a range of a file");
         let before = self.last_before(range.start);

@@ -176,7 +176,7 @@ impl<'a> SpacePlan<'a> {
         Ok(())
     }
 
-    /// Unmaps a range, and frees what it was mapped to.
+    /// Unmaps a range, and frees the runs to which it was mapped.
     pub fn unmap(&self, file: &mut VnodeState, range: Range<FileFrag>) {
         if let Some(map) = file.inode.map_mut() {
             let before = map.mapped();
@@ -198,7 +198,7 @@ impl<'a> SpacePlan<'a> {
         self.alloc.key_sizes.note(key, counted(before), counted(after));
     }
 
-    /// Frees what the map of a file gave up.
+    /// Frees the runs that were removed from the map of a file.
     pub(super) fn free(&self, file: &VnodeState, removed: Removed) {
         let Removed { runs, released, shared, referred } = removed;
         self.intent_log.referred(file, referred);

@@ -25,7 +25,7 @@ pub struct Vnode {
     queued: AtomicBool,
     /// The contents were read since the inode was. Outside of the lock, since every lookup checks it.
     seen: AtomicBool,
-    /// The vnode was asked for since the table was last swept.
+    /// The vnode was used since the table was last swept.
     pub(super) used: AtomicBool,
     /// Everything else, under its lock.
     pub state: RwLock<VnodeState>,
@@ -58,9 +58,9 @@ pub struct VnodeState {
     pub verified: AtomicBool,
     /// The blocks of the file that changed.
     pub pages: Pages,
-    /// The inode as of now.
+    /// The present state of the inode.
     pub inode: Inode,
-    /// The place of the inode as of now; `None` if it has no name.
+    /// The present place of the inode; `None` if it has no name.
     pub container: Option<Container>,
     /// The place of the inode on the device once the epochs in flight are complete.
     pub durable: Option<Container>,
@@ -271,7 +271,7 @@ impl Vnode {
                     promised: Promised::default(),
                     verified: AtomicBool::new(false),
                     entries: DirState::default(),
-                    // A new inode is charged for what it gets.
+                    // A new inode is charged for its memory.
                     quota: Membership { charged: (!durable).then_some(0), ..Membership::default() },
                     spilled: EpochNo(0),
                     charge: Charge::default(),

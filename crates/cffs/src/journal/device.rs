@@ -188,7 +188,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
         Ok(())
     }
 
-    /// Drops what is at home.
+    /// Drops the images that are at home.
     fn forget(&self) {
         self.live.write().clear();
         let mut stats = self.stats.lock();
@@ -539,7 +539,7 @@ impl<D: BlockDevice> Journal for JournaledDevice<D> {
         let writer = &mut *self.writer.lock();
         match self.state() {
             JournalState::On => {
-                // A journal that is marked as unused is left alone.
+                // A journal that is marked as unused is not written.
                 if !self.is_unused.load(Ordering::Acquire) {
                     self.drain(writer)?;
                 }

@@ -152,7 +152,7 @@ impl Scan {
         let is_whole = images.is_some();
         let place = record.place;
         let end = at + 1 + record.entries.len() as u32;
-        debug_assert!(!is_whole || end <= window.area.blocks, "a record ends behind the journal");
+        debug_assert!(!is_whole || end <= window.area.blocks, "a record ends after the journal");
         self.records.insert(place.sequence, Found { place, checksum, is_whole, end });
         if place.sequence < limit {
             for (home, image) in images.into_iter().flatten() {

@@ -172,8 +172,8 @@ fn refuse<T>(why: String) -> Result<T> {
 /// A message about a damaged journal of a volume in use, and the possible loss.
 pub fn stake(doubt: &Corruption) -> String {
     format!(
-        "{doubt}; the volume was not left clean, so changes that were reported as durable may have been in \
-         the journal alone"
+        "{doubt}; the volume was not left clean, so changes that were reported as durable may have been \
+         only in the journal"
     )
 }
 

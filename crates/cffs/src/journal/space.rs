@@ -44,11 +44,11 @@ impl Space {
         let mut before = 0;
         for (from, to) in &self.taken {
             assert!(from < to, "a run from {from} to {to}");
-            assert!(*from >= HEADER_BLOCKS, "a record lies over a header");
+            assert!(*from >= HEADER_BLOCKS, "a record overlaps a header");
             assert!(*from > before, "neighbours are one run");
             before = *to;
         }
-        assert!(before <= self.blocks, "a record ends behind the journal");
+        assert!(before <= self.blocks, "a record ends after the journal");
         assert!((HEADER_BLOCKS..=self.blocks).contains(&self.next), "the end of the last record");
     }
 
@@ -73,7 +73,7 @@ impl Space {
     pub fn take(&mut self, at: u32, len: u32) {
         debug_assert!(
             self.taken.range(..at + len).next_back().is_none_or(|(_, end)| *end <= at),
-            "the record at {at} lies over another"
+            "the record at {at} overlaps another"
         );
         let (mut from, mut to) = (at, at + len);
         if let Some((before, end)) = self.taken.range(..at).next_back()

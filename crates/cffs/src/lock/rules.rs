@@ -16,7 +16,7 @@ pub enum Rule {
     ChangedPagesStay,
     /// A change holds the gate.
     GateForChanges,
-    /// A change of two directories holds the gate alone.
+    /// A change of two directories holds the gate exclusively.
     GateAlone,
     /// The lock of epochs is taken before the gate.
     EpochsBeforeGate,

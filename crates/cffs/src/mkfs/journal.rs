@@ -39,7 +39,7 @@ pub fn set_journal(device: &dyn BlockDevice, bytes: Option<u64>) -> Result<Super
         (false, None) => Ok(superblock),
         (true, None) => take_journal(device, &superblock),
         (true, _) => {
-            refuse("the volume has a journal; take it away first: cffs tune --journal none".into())
+            refuse("the volume has a journal; remove it first: cffs tune --journal none".into())
         }
         (false, Some(bytes)) => give_journal(device, &superblock, bytes),
     }
@@ -99,7 +99,7 @@ fn find_room(
     match refused {
         Some(why) if !is_possible => Err(why),
         _ => refuse(format!(
-            "no cylinder group has {bytes} free bytes behind its head: choose a smaller journal, or let the \
+            "no cylinder group has {bytes} free bytes after its head: choose a smaller journal, or let the \
              volume grow first (cffs grow), whose new groups are empty"
         )),
     }

@@ -119,7 +119,7 @@ impl DirIndex<'_> {
         Ok(())
     }
 
-    /// Notes that a name is gone.
+    /// Records that a name was removed.
     pub(super) fn remove(
         &self,
         dir: &mut VnodeGuard<'_>,
@@ -144,7 +144,7 @@ impl DirIndex<'_> {
             let image = self.inodes.containers().sector(dir, sector)?;
             for entry in image.get().entries() {
                 self.add(dir, entry.hash, sector)?;
-                // One at a time here too: the first bucket alone could not list all names.
+                // One at a time here too: a single bucket could not list all names.
                 self.split_if_full(dir)?;
             }
         }

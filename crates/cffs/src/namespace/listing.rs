@@ -133,7 +133,7 @@ pub fn read_dir(
     };
     let mut next = next_sector(inodes, dir, sector..end.min(count), after);
     if next.is_none() && end < count {
-        // The cookie was invented, or all later entries are gone.
+        // The cookie was invented, or all later entries were removed.
         end = count;
         next = next_sector(inodes, dir, sector..end, after);
     }

@@ -255,7 +255,7 @@ impl Namespace {
         self.inodes.mark_changed(dir, changed);
     }
 
-    /// Records at a file that its name at `place` is gone.
+    /// Records at a file that its name at `place` was removed.
     pub(super) fn name_gone(
         &self,
         file: &mut VnodeGuard<'_>,

@@ -148,7 +148,7 @@ fn expand_after(survey: &Survey<'_>, job: &Job) -> Option<FragNo> {
         if !blocks.clone().all(|block| inodes.cache.resident(BlockNo(block))) {
             break;
         }
-        // The reader meets the error as well, and returns it.
+        // The reader gets the error as well, and returns it.
         if inodes.contents().expand(&file, run).is_err() {
             break;
         }

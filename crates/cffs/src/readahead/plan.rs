@@ -41,7 +41,7 @@ struct Place {
     last: (SectorIndex, InodeNo),
     /// The file of the last plan at which the next one begins.
     middle: InodeNo,
-    /// How far apart what the last plan read might be.
+    /// The limit of the distance between the files of the last plan.
     way: Way,
 }
 

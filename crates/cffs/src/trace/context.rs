@@ -79,7 +79,7 @@ struct Writing {
     record: Option<Vec<u64>>,
 }
 
-/// The time since this process first asked for it.
+/// The time since the first call in this process.
 pub(super) fn now_ns() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -228,7 +228,7 @@ pub(super) struct Journaled {
 }
 
 impl Journaled {
-    /// Forgets what the journal has.
+    /// Forgets the causes of blocks in the journal.
     pub(super) fn clear(&mut self) {
         self.causes.clear();
     }

@@ -18,7 +18,7 @@ pub struct RecordedDevice<D> {
 }
 
 impl<D: BlockDevice> RecordedDevice<D> {
-    /// Records what `inner` is asked for while the recorder runs.
+    /// Records the requests to `inner` while the recorder runs.
     pub fn new(inner: D, recorder: Arc<Recorder>) -> RecordedDevice<D> {
         RecordedDevice { inner, recorder }
     }

@@ -74,7 +74,7 @@ fn encode(entries: &[Ace]) -> Vec<u8> {
     bytes
 }
 
-/// Whether the mode alone says all that the ACL says.
+/// Whether the ACL is equivalent to the mode.
 fn is_minimal(entries: &[Ace]) -> bool {
     entries.iter().all(|ace| matches!(ace.tag, USER_OBJ | GROUP_OBJ | OTHER))
 }

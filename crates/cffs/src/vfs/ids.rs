@@ -10,7 +10,7 @@ const NOBODY: u32 = 65534;
 
 /// Fails for a number that no user or group has.
 pub(super) fn check_id(id: u32) -> Result<()> {
-    if id == NO_ID { Err(Error::Invalid("4294967295 is no user and no group")) } else { Ok(()) }
+    if id == NO_ID { Err(Error::Invalid("4294967295 is not a user or group")) } else { Ok(()) }
 }
 
 /// The user or group that is shown for that of an inode.

@@ -29,7 +29,7 @@ impl ReserveUsers {
         self.gid.store(reserve.gid, Ordering::Relaxed);
     }
 
-    /// In both fields 0 stands for root alone.
+    /// In both fields 0 means only root.
     pub(super) fn has(&self, Caller { uid, gid, .. }: &Caller<'_>) -> bool {
         let group = self.gid.load(Ordering::Relaxed);
         *uid == 0 || *uid == self.uid.load(Ordering::Relaxed) || group != 0 && group == *gid

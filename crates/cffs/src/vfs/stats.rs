@@ -14,9 +14,9 @@ use crate::padded::Counter;
 /// The activity of a volume since it was opened, and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Blocks that were asked for and in memory.
+    /// Requested blocks that were in memory.
     pub cache_hits: u64,
-    /// Blocks that were asked for and not in memory.
+    /// Requested blocks that were not in memory.
     pub cache_misses: u64,
     /// Read requests to the device.
     pub device_reads: u64,

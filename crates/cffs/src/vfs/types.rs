@@ -193,7 +193,7 @@ pub struct DirEntry<'a> {
     /// Reading continues after this entry with this cookie. It stays valid while the entry exists, also after
     /// the volume was closed and opened again.
     pub cookie: u64,
-    /// The attributes, where they were asked for.
+    /// The attributes, if they were requested.
     pub attr: Option<Attr>,
 }
 

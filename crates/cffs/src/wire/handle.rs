@@ -20,7 +20,7 @@ pub struct Memory {
 }
 
 impl Handle {
-    /// Fails for the root, which no request makes or gives up.
+    /// Fails for the root, which no request makes or releases.
     pub(super) fn not_root(self) -> Result<Handle> {
         if self == Handle::ROOT { Err(BadMessage) } else { Ok(self) }
     }

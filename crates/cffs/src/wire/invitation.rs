@@ -10,7 +10,7 @@ pub const ATTRIBUTE: &str = "system.cffs.attach";
 /// `system.cffs.attach.NUMBER.read`. The kernel sets no attribute on a read-only mount.
 pub const TO_READ: &str = ".read";
 
-/// The answer to a program that asked for a ticket.
+/// The answer to a request for a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invitation {
     /// The abstract name of the socket, and the ticket.

@@ -72,7 +72,7 @@ fn receive_init(device: &Device, buffers: &mut Buffers) -> io::Result<(u64, Init
     let frame = Frame::contiguous(&buffers.message()[..len], dialect).map_err(invalid)?;
     match Request::decode(&frame, dialect).map_err(invalid)?.operation {
         Operation::Init(init) => Ok((frame.unique().0, init)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the first request is no INIT")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the first request is not INIT")),
     }
 }
 

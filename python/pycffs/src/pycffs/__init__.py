@@ -82,7 +82,7 @@ class Entry:
 
 
 class _Walk(Iterator[Entry]):
-    """The entries of a walk. Unlike a generator, it goes on after an exception."""
+    """The entries of a walk. Unlike a generator, it continues after an exception."""
 
     def __init__(
         self, volume: Volume, path: Path, onerror: Callable[[OSError], object] | None
@@ -161,7 +161,7 @@ class Volume(_native.Volume):
 
         An error of a directory, whose path is its filename, follows the entry of that directory. It is
         passed to onerror, and the walk goes on. Without onerror it is raised, unlike by os.walk; the
-        iterator then goes on with the entries after that directory."""
+        iterator then continues with the entries after that directory."""
         return _Walk(self, path, onerror)
 
     def exists(self, path: Path) -> bool:

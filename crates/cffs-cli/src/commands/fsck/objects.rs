@@ -66,7 +66,7 @@ impl Objects {
         }
     }
 
-    /// Whether reads met objects that are missing or damaged.
+    /// Whether reads found objects that are missing or damaged.
     pub fn have_more(&self) -> bool {
         !self.device.met().is_empty()
     }
@@ -76,7 +76,7 @@ impl Objects {
         self.device.drop_changes()
     }
 
-    /// Adds the objects that reads met.
+    /// Adds the objects that reads found.
     pub fn take_met(&mut self) {
         for (object, why) in self.device.met() {
             self.unusable.entry(object).or_insert(why);

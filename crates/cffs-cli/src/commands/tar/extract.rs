@@ -347,7 +347,7 @@ fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
         path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     ensure!(
         !names.contains(&&b".."[..]),
-        "the name leads out of the directory; nothing was created"
+        "the name is outside of the directory; nothing was created"
     );
     Ok(names)
 }

@@ -345,10 +345,10 @@ fn an_archive_stays_below_its_directory() {
     let words = said(&output);
     assert_eq!(output.status.code(), Some(1), "{words}");
     for expected in [
-        "cffs: ../up: the name leads out of the directory; nothing was created",
-        "cffs: a/../../up: the name leads out of the directory; nothing was created",
+        "cffs: ../up: the name is outside of the directory; nothing was created",
+        "cffs: a/../../up: the name is outside of the directory; nothing was created",
         "cffs: out/up: out is not a directory; nothing was created",
-        "cffs: hard: the name leads out of the directory; nothing was created",
+        "cffs: hard: the name is outside of the directory; nothing was created",
         "cffs: hard: the link to missing: no such file or directory",
         "cffs: odd: entries of the kind 'Q' are unknown",
         "cffs: 6 files could not be extracted",

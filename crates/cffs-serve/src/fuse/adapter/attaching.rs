@@ -1,4 +1,4 @@
-//! Programs that ask for a ticket, to be attached.
+//! Programs that request a ticket, to attach to the server.
 
 use std::sync::Arc;
 

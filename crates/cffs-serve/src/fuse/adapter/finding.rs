@@ -1,4 +1,4 @@
-//! Inodes that the kernel names by number alone, or by `.` and `..`.
+//! Inodes that the kernel identifies only by number, or by `.` and `..`.
 
 use cffs::error::Error;
 use cffs::units::InodeNo;

@@ -173,7 +173,7 @@ pub fn changes<E: From<AskError>>(
     let list = report(directory, Report::Changes(mark)).map_err(|error| match error {
         AskError::Failed(error) if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => {
             AskError::Refused(String::from(
-                "the names of what changed take more than 256 MiB: list it in several directories, or \
+                "the names of the changes take more than 256 MiB: list directories one by one, or \
                  unmount the volume and list the changes of its image",
             ))
         }

@@ -246,7 +246,7 @@ impl<'a> Regrouper<'a> {
             }
             for (vnode, learned) in vnodes {
                 let mut file = VnodeGuard::new(&vnode);
-                // It may have been written to, or protected, since it was looked at.
+                // It may have been written to, or protected, since it was examined.
                 if !self.may_move(&file) || file.inode.is_protected() {
                     continue;
                 }

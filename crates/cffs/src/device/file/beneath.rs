@@ -37,7 +37,7 @@ pub(super) enum Beneath {
     File(Backing, PathBuf, Span),
 }
 
-/// A file, known by its numbers.
+/// A file, identified by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backing {
     /// The number of the device, or of the inode's file system.
@@ -47,7 +47,7 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// The file, or the block device that it leads to.
+    /// The file, or the block device to which it refers.
     pub(super) fn of(file: &File) -> io::Result<Backing> {
         let metadata = file.metadata()?;
         Ok(match metadata.rdev() {
@@ -148,7 +148,7 @@ pub(super) fn open_number(number: u64) -> io::Result<File> {
     open_number_with(number, File::options().read(true))
 }
 
-/// The same, in a way of one's own.
+/// The same, with other options.
 pub(super) fn open_number_with(number: u64, options: &fs::OpenOptions) -> io::Result<File> {
     let uevent = fs::read_to_string(sysfs(number).join("uevent"))?;
     let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));

@@ -33,7 +33,7 @@ pub(super) struct Hold {
     claim: Mutex<Option<File>>,
     /// The files and devices below, claimed or locked.
     beneath: Mutex<Vec<File>>,
-    /// Whether all that is beneath is.
+    /// Whether everything below is claimed or locked.
     pub(super) is_whole: bool,
 }
 

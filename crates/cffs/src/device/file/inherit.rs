@@ -21,7 +21,7 @@ pub struct Inheritance {
     pub file: RawFd,
     /// Those that keep others away.
     pub hold: Vec<RawFd>,
-    /// Whether all that is beneath is held.
+    /// Whether everything below is claimed or locked.
     pub is_whole: bool,
 }
 

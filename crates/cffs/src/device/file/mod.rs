@@ -325,7 +325,7 @@ fn write_vectored(file: &File, mut offset: u64, bufs: &[IoSlice<'_>]) -> io::Res
     Ok(())
 }
 
-/// Writes what a short request left: everything in `bufs` past the first `skip` bytes.
+/// Writes the rest after a short request: everything in `bufs` after the first `skip` bytes.
 fn write_rest(file: &File, mut offset: u64, bufs: &[IoSlice<'_>], mut skip: u64) -> io::Result<()> {
     for buf in bufs {
         let skipped = skip.min(buf.len() as u64);

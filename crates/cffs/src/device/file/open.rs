@@ -35,7 +35,7 @@ const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(160);
 pub enum Access {
     /// Reading. Others may read at the same time.
     ReadOnly,
-    /// Reading and writing, alone.
+    /// Reading and writing, exclusively.
     #[default]
     ReadWrite,
 }
@@ -207,7 +207,7 @@ impl OpenOptions {
             .custom_flags(flags.bits() as i32)
             .open(path)
             .map_err(|error| match Errno::from_io_error(&error) {
-                // The latter is what an immutable image answers.
+                // The latter is the error for an immutable image.
                 Some(Errno::ROFS | Errno::PERM) if writing => {
                     OpenError::WriteProtected { path: path.to_owned() }
                 }
@@ -223,7 +223,7 @@ impl OpenOptions {
 }
 
 impl Geometry {
-    /// The geometry of an open image or block device, as of now.
+    /// The present geometry of an open image or block device.
     pub(super) fn of(file: &File, is_block_device: bool) -> io::Result<Geometry> {
         Ok(match is_block_device {
             true => Geometry {

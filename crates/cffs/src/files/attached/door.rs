@@ -67,7 +67,7 @@ impl From<AttachError> for Error {
     }
 }
 
-/// A directory of a mounted volume, at which this program asks for a ticket.
+/// A directory of a mounted volume, at which this program requests a ticket.
 pub(super) struct Door {
     /// Opened with O_PATH: the program need not have permission to list it.
     directory: OwnedFd,
@@ -121,7 +121,7 @@ impl Door {
         self.directory.as_fd()
     }
 
-    /// When it was asked last.
+    /// The time of the last request.
     pub fn asked(&self) -> Instant {
         self.asked
     }

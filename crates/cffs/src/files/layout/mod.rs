@@ -122,7 +122,7 @@ pub fn survey_in_use(volume: &Volume, dir: InodeNo) -> Result<Layout> {
     volume.writer().freeze(|device, _| survey(Arc::clone(device), dir))?
 }
 
-/// Counts what a cold scan takes, directory by directory.
+/// Counts the cost of a cold scan, directory by directory.
 fn rehearse(device: Arc<dyn BlockDevice>, dir: InodeNo, layout: &mut Layout) -> Result<()> {
     let contents = layout.directories.iter().flat_map(|dir| dir.contents.iter().cloned()).collect();
     let hollow = Arc::new(Hollow::new(device, runs::merged(contents, 0)));

@@ -81,7 +81,7 @@ fn remove_appearing(image: &mut [u8]) {
     slots.into_iter().for_each(|slot| remove(image, slot));
 }
 
-/// Undoes the deferred changes in a copy of the image: what the phases before write.
+/// Undoes the deferred changes in a copy of the image, which the earlier phases write.
 pub fn before_deferred(image: &mut [u8]) {
     remove_appearing(image);
     for (at, flags) in deferred_entries(image) {
@@ -94,7 +94,7 @@ pub fn before_deferred(image: &mut [u8]) {
     header_mut(image).deferred = U16::ZERO;
 }
 
-/// Carries out the deferred changes: what the last phase of the epoch writes.
+/// Carries out the deferred changes, for the last phase of the epoch.
 pub fn settle(image: &mut [u8]) {
     // From the last entry to the first, so that the positions of the remaining ones stay valid.
     for (at, flags) in deferred_entries(image).into_iter().rev() {

@@ -157,11 +157,11 @@ bitflags::bitflags! {
 pub struct Damage {
     /// The kind of the first damage, by its code in `docs/FSCK.md`: 201 for CF0201.
     pub code: u16,
-    /// How often damage was met.
+    /// How often damage was found.
     pub count: u32,
-    /// When it was first met, in seconds since 1970.
+    /// When it was first found, in seconds since 1970.
     pub first_at: u64,
-    /// When it was last met, in seconds since 1970.
+    /// When it was last found, in seconds since 1970.
     pub last_at: u64,
     /// The inode of the first damage; 0 if it has none.
     pub ino: InodeNo,
@@ -186,7 +186,7 @@ impl fmt::Display for Damage {
             1 => String::from("once"),
             count => format!("{count} times"),
         };
-        write!(f, "damage was met {times} since the last full check, first ")?;
+        write!(f, "damage was found {times} since the last full check, first ")?;
         match self.code {
             Damage::UNREADABLE => write!(f, "a read that the device failed")?,
             code => write!(f, "CF{code:04}")?,

@@ -254,7 +254,7 @@ fn each_refusal_of_an_extent_block() {
     assert_eq!(refusal(&|b| b[8] ^= 1), "it belongs to another inode");
     assert_eq!(refusal(&|b| b[16] ^= 1), "it belongs to another inode");
     assert_eq!(refusal(&|b| b[24] ^= 1), "it was written for another place");
-    assert_eq!(refusal(&|b| b[22] = 1), "it stands at another level of the tree");
+    assert_eq!(refusal(&|b| b[22] = 1), "it is at another level of the tree");
     assert_eq!(refusal(&|b| b[21] = 1), "more entries than fit");
     assert_eq!(refusal(&|b| b[20] = 3), "its extents are out of order");
     assert_eq!(refusal(&|b| b[64] = 9), "its extents are out of order");

@@ -36,7 +36,7 @@ pub(in crate::vfs) struct Charging<'a> {
 }
 
 impl<'a> Charging<'a> {
-    /// Takes what the change may need.
+    /// Charges the most that the change may need.
     pub fn begin(
         account: &'a Arc<Account>,
         layout: &'a Layout,
@@ -174,7 +174,7 @@ pub(in crate::vfs) fn charge_inline(
     done
 }
 
-/// Charges a file with what it has now.
+/// Charges a file with its present space.
 fn settle(account: &Arc<Account>, layout: &Layout, file: &mut VnodeState) {
     let (before, after) = (charged(layout, file), file.charge(layout));
     account.add(after as i64 - before as i64, 0);

@@ -83,7 +83,7 @@ impl Accounts {
         std::mem::take(&mut self.uncounted.lock())
     }
 
-    /// Adds an account. The gate is held alone.
+    /// Adds an account. The gate is held exclusively.
     pub fn insert(&self, account: Arc<Account>) {
         self.change(|accounts| drop(accounts.insert(account.dir, account)));
     }

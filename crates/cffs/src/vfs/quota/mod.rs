@@ -267,7 +267,7 @@ impl<'a> Quotas<'a> {
                 Ok(vnode) => vnode,
                 Err(Error::Stale) => continue,
                 Err(error) => {
-                    tracing::warn!(dir = record.dir.0, "its quota does not hold: {error}");
+                    tracing::warn!(dir = record.dir.0, "its quota is not enforced: {error}");
                     accounts.keep_unread(record);
                     continue;
                 }

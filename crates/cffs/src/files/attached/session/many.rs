@@ -71,7 +71,7 @@ impl Remote {
 
 /// The files of a call of [`Remote::read_many`], by their positions.
 struct Files<'a> {
-    /// Those that were not asked for yet.
+    /// Files that were not requested yet.
     pending: Vec<usize>,
     too_large: Vec<usize>,
     /// How many files a request names: about as many as fit in a reply, since the paths of the others are
