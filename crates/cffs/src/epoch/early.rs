@@ -75,9 +75,9 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Places and writes the files that `choose` finds with the gate closed. On a volume with clusters, it
-    /// first compresses the files that `choose` finds now, and leaves other files to the next call. Returns
-    /// the count of pages.
+    /// Places and writes the contents that `choose` finds with the gate closed. On a volume with clusters, it
+    /// first compresses the contents that `choose` finds now, and leaves others to the next call. Returns the
+    /// count of pages.
     fn write_chosen(
         &self,
         progress: &mut Progress,
@@ -94,7 +94,8 @@ impl EpochWriter {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
             let mut chosen = choose();
-            let mut waiting = packed.map(|packed| packed.limit(&mut chosen)).unwrap_or_default();
+            let mut waiting =
+                packed.map(|packed| packed.limit(&inodes.layout, &mut chosen)).unwrap_or_default();
             let rewritten = rewritten(inodes, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(inodes, hints, rewritten);
             for Chosen { vnode, mut positions, .. } in chosen {
@@ -123,9 +124,9 @@ impl EpochWriter {
 
     /// The files to write ahead, in the order of their places.
     ///
-    /// - Of a large file: its long runs of new pages, since programs write such files from start to end. A
-    ///   file of a few mebibytes waits until all of it is in memory, because its parts would break up the
-    ///   space that directories need.
+    /// - Of a large file: its long runs of new pages, since programs write such files from start to end. If it
+    ///   is compressed, the pages after its last whole cluster wait. A file of a few mebibytes waits until all
+    ///   of it is in memory, because its parts would break up the space that directories need.
     /// - Small files, whole: those in the older half of the changed ones, if the younger half has no file of
     ///   their key or if they make a long piece. None of them if callers fill several directories in turns.
     fn choose(&self) -> Vec<Chosen> {
@@ -134,6 +135,7 @@ impl EpochWriter {
         let piece = writing.piece_bytes.min(self.options.early_bytes);
         let whole_max = piece.max(inodes.layout.small_bytes_max());
         let page_bytes = u64::from(inodes.layout.block_bytes);
+        let compression = inodes.layout.has_clusters().then(|| self.superblock().compression);
         let mut chosen = Vec::new();
         let mut small: Vec<(Key, Chosen)> = Vec::new();
         for vnode in inodes.queued() {
@@ -143,7 +145,11 @@ impl EpochWriter {
             }
             let rank = rank(&file);
             if file.inode.size > whole_max {
-                let positions = long_runs(&file, page_bytes, self.options.early_bytes);
+                let is_compressed = compression.is_some_and(|it| it.applies_to(file.inode.flags));
+                let unit = if is_compressed { writing.cluster_bytes } else { 0 }.max(page_bytes);
+                let end = FileBlock(file.inode.size / unit * (unit / page_bytes));
+                let least = self.options.early_bytes.div_ceil(page_bytes);
+                let positions = long_runs(&file, end, least);
                 drop(file);
                 chosen.push(Chosen { rank, vnode, positions });
             } else {
@@ -215,18 +221,17 @@ fn ready(
     small.into_iter().map(|(_, file)| file)
 }
 
-/// The changed whole pages of a file that are in runs of at least `least` bytes.
-fn long_runs(file: &VnodeState, page_bytes: u64, least: u64) -> Vec<FileBlock> {
+/// The changed pages of a file before `end` that are in runs of at least `least` pages.
+fn long_runs(file: &VnodeState, end: FileBlock, least: u64) -> Vec<FileBlock> {
     let mut positions: Vec<FileBlock> = Vec::new();
     let mut first = 0;
-    let whole_end = FileBlock(file.inode.size / page_bytes);
     let mut close = |positions: &mut Vec<FileBlock>| {
-        if ((positions.len() - first) as u64) * page_bytes < least {
+        if ((positions.len() - first) as u64) < least {
             positions.truncate(first);
         }
         first = positions.len();
     };
-    for position in file.pages.dirty_in(FileBlock(0)..whole_end) {
+    for position in file.pages.dirty_in(FileBlock(0)..end) {
         if positions.last().is_some_and(|last| last.next() != position) {
             close(&mut positions);
         }

@@ -2,9 +2,9 @@
 //!
 //! The sizes of clusters must be known before their places are chosen, and compressing much takes too long
 //! while the gate is closed. So a writer that writes contents ahead of an epoch first takes the pages of the
-//! files, in the order of their future places, and compresses them. With the gate closed it compares: a file
-//! that changed in the meantime is left out of its cluster and placed as it is. Only a limited part of the
-//! other contents is compressed with the gate closed (`epoch/prepare.rs`).
+//! files, in the order of their future places, and compresses them. With the gate closed it compares: pages
+//! that were added or changed in the meantime wait until it compresses again. Only a limited part of the
+//! contents is compressed with the gate closed (`epoch/prepare.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,13 +14,14 @@ use foldhash::{HashMap, HashSet};
 use super::Counts;
 use super::chosen::Chosen;
 use super::placing::PlacedClusters;
+use crate::format::LiveLayout;
 use crate::format::checksum;
 use crate::format::cluster::Compressor;
 use crate::format::inode::FileType;
 use crate::format::superblock::Compression;
 use crate::inode::{Cluster, ClusterPart as Part, InodeCache};
 use crate::lock::{self, Mutex, Rank};
-use crate::units::{InodeNo, Key};
+use crate::units::{FileBlock, InodeNo, Key};
 
 /// A cluster must save at least this part of the fragments of its contents.
 const SAVED_PART: u32 = 8;
@@ -37,10 +38,10 @@ struct Packer<'a> {
     new_keys: HashMap<Key, bool>,
 }
 
-/// Contents that were compressed, and the files that were examined for this.
+/// Compressed contents, and the pages that were chosen when they were compressed.
 pub(crate) struct Packed {
     clusters: Vec<Cluster>,
-    files: HashSet<InodeNo>,
+    chosen: HashMap<InodeNo, Vec<FileBlock>>,
 }
 
 impl Packed {
@@ -58,14 +59,34 @@ impl Packed {
         let wanted = chosen.iter().filter(|file| is_wanted(file));
         Some(Packed {
             clusters: pack(inodes, compression.level(), wanted),
-            files: chosen.iter().map(|file| file.vnode.ino).collect(),
+            chosen: chosen.iter().map(|file| (file.vnode.ino, file.positions.clone())).collect(),
         })
     }
 
-    /// Removes files from the chosen ones that were not examined: they are likely to be compressed the next
-    /// time. Returns the clusters that have contents of the others.
-    pub(crate) fn limit(self, chosen: &mut Vec<Chosen>) -> Waiting {
-        chosen.retain(|file| self.files.contains(&file.vnode.ino));
+    /// Removes the pages from `chosen` that were added or changed after they were compressed: they wait for
+    /// the next call, because they are likely to change again. A small file is kept whole or removed,
+    /// because it has one checksum. Returns the clusters that have contents of the files that are left.
+    pub(crate) fn limit(mut self, layout: &LiveLayout, chosen: &mut Vec<Chosen>) -> Waiting {
+        for part in self.clusters.iter().flat_map(|cluster| &cluster.parts) {
+            if !part.is_current(layout, &part.vnode.state.read())
+                && let Some(known) = self.chosen.get_mut(&part.vnode.ino)
+            {
+                let changed = part.first..part.end();
+                known.retain(|position| !changed.contains(position));
+            }
+        }
+        chosen.retain_mut(|file| {
+            let Some(known) = self.chosen.get(&file.vnode.ino) else { return false };
+            let is_small = file.vnode.state.read().inode.size <= layout.small_bytes_max();
+            let is_known = |position: &FileBlock| known.binary_search(position).is_ok();
+            match is_small {
+                true => file.positions.iter().all(is_known),
+                false => {
+                    file.positions.retain(is_known);
+                    !file.positions.is_empty()
+                }
+            }
+        });
         Waiting::new(self.clusters, chosen)
     }
 }
@@ -116,15 +137,13 @@ impl Packer<'_> {
             }
         } else if !is_small {
             let piece = u64::from(self.fragments_max / layout.block_fragments());
-            let mut firsts: Vec<u64> =
-                chosen.positions.iter().map(|position| position.0 / piece * piece).collect();
-            firsts.dedup();
-            let parts: Vec<Part> = firsts
-                .into_iter()
-                .filter_map(|first| {
-                    let blocks = first..blocks.min(first + piece);
-                    Part::new(layout, vnode, &file, blocks, false)
-                })
+            let parts: Vec<Part> = chosen
+                .positions
+                .chunk_by(|one, next| one.0 / piece == next.0 / piece)
+                .map(|part| part[0].0..part[part.len() - 1].0 + 1)
+                // The file may have become shorter.
+                .filter(|part| part.end <= blocks)
+                .filter_map(|part| Part::new(layout, vnode, &file, part, false))
                 .collect();
             drop(file);
             parts.into_iter().for_each(|part| self.push(key, part));

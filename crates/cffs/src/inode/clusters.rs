@@ -21,7 +21,7 @@ pub struct ClusterPart {
     pub first: FileBlock,
     /// The pages as they were compressed.
     pub pages: Vec<Arc<Block>>,
-    /// The size of the file, in bytes.
+    /// The bytes of the file, up to its end or the end of the part, whichever comes first.
     pub size: u64,
     /// The first fragment of the part in the expanded cluster.
     pub offset: u32,
@@ -82,7 +82,7 @@ impl ClusterPart {
             vnode: vnode.clone(),
             first: FileBlock(blocks.start),
             pages: (blocks.start..blocks.end).map(FileBlock).map(page).collect::<Option<_>>()?,
-            size: file.inode.size,
+            size: file.inode.size.min(layout.file_offset(FileBlock(blocks.end))),
             offset: 0,
             len: (end - blocks.start * per_block) as u32,
             checksum: is_whole.then_some(0),
@@ -93,6 +93,11 @@ impl ClusterPart {
     /// The positions of the pages.
     pub fn positions(&self) -> impl Iterator<Item = FileBlock> {
         (self.first.0..).map(FileBlock).take(self.pages.len())
+    }
+
+    /// The block of the file after the part.
+    pub fn end(&self) -> FileBlock {
+        FileBlock(self.first.0 + self.pages.len() as u64)
     }
 
     /// The first fragment of the file that the part has.
@@ -109,14 +114,18 @@ impl ClusterPart {
                     .get(position)
                     .is_some_and(|now| Arc::ptr_eq(now, page) || !Rule::ClustersCompared.holds())
         };
-        let is_whole = self.checksum.is_some();
-        file.inode.size == self.size
-            && file.container.is_some()
+        let size = file.inode.size;
+        file.container.is_some()
             && file.promised.fragments >= self.len.into()
             && self.positions().zip(&self.pages).all(has_page)
-            && match is_whole {
-                true => file.pages.dirty_count() == self.pages.len(),
-                false => is_unmapped(file, self.logical(layout), self.len.into()),
+            && match self.checksum {
+                Some(_) => size == self.size && file.pages.dirty_count() == self.pages.len(),
+                // A large file may grow after the part while the part is compressed.
+                None => {
+                    size > layout.small_bytes_max()
+                        && size.min(layout.file_offset(self.end())) == self.size
+                        && is_unmapped(file, self.logical(layout), self.len.into())
+                }
             }
     }
 }

@@ -4,6 +4,7 @@
 use std::io::IoSlice;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use cffs::clock::TestClock;
@@ -143,6 +144,35 @@ fn a_few_contents_are_compressed_when_their_epoch_closes_the_gate() {
     for (number, ino) in files.into_iter().enumerate() {
         assert_eq!(read(&volume, ino), text(number as u64, len_of(number as u64)));
     }
+}
+
+/// Regression: if a file grew while its contents were compressed, all that was new was written uncompressed.
+#[test]
+fn a_file_that_grows_while_it_is_compressed_is_compressed_to_its_end() {
+    let device = device_of(256 * MIB);
+    let options = OpenOptions { epoch_interval: Duration::from_secs(3600), ..Default::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    let contents = text(1, 48 << 20);
+    let file = volume.make(&Caller::ROOT, ROOT, b"file", &FILE).expect("made").ino;
+    volume.release(file, 1);
+    thread::scope(|scope| {
+        let grow = || {
+            for (number, piece) in contents.chunks(100_000).enumerate() {
+                write(&volume, file, number as u64 * 100_000, piece);
+            }
+        };
+        let writer = scope.spawn(grow);
+        while !writer.is_finished() {
+            volume.writer().write_early().expect("written early");
+        }
+    });
+    volume.sync().expect("synced");
+    let stats = volume.stats();
+    assert_eq!(stats.compressed_bytes, contents.len() as u64, "{} early", stats.early_writes);
+    assert!(read(&volume, file) == contents);
+    volume.close().expect("closed");
+    is_sound(&device);
 }
 
 #[test]
