@@ -255,7 +255,7 @@ fn a_log_that_was_tampered_with_is_refused() {
     };
     refused(run(&|_| vec![(name(3), None)]), 3, "is missing");
     refused(run(&|_| vec![(name(3), Some(vec![7; 200]))]), 3, "no record of a log");
-    refused(run(&|_| vec![(name(3), Some(Vec::from(*b"CFFSREC1")))]), 3, "cut off");
+    refused(run(&|_| vec![(name(3), Some(Vec::from(*b"CFFSREC1")))]), 3, "truncated");
     let copy = |store: &InMemory, from: u64, to: u64| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let path = format!("bucket/volume/{}", name(from)).into();

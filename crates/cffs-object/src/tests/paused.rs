@@ -438,7 +438,7 @@ fn a_deletion_stops_when_its_place_is_used_again() {
         match deleting.end() {
             Err(error) => {
                 assert!(matches!(error, Error::Unfinished { .. }), "{error}");
-                assert!(error.to_string().contains("a new volume is there now"), "{error}");
+                assert!(error.to_string().contains("a new volume exists there now"), "{error}");
                 assert_eq!(there(&store).as_deref(), Some(NEW), "{request}");
                 stopped += 1;
             }

@@ -278,7 +278,7 @@ fn an_invalid_map_of_holes_is_refused() {
     for (number, (.., expected)) in cases.iter().enumerate() {
         assert!(words.contains(&format!("cffs: f{number}: {expected}")), "{number}: {words}");
     }
-    assert!(words.contains("cffs: ../up: the name leads out"), "{words}");
+    assert!(words.contains("cffs: ../up: the name is outside"), "{words}");
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(&image).arg("/good")), "\0\0\0\0xxxx");
     // An entry shorter than its map is detected when its end is reached.
     assert_eq!(succeed(scratch.cffs(["ls"]).arg(&image)), "f7\ngood\n");
