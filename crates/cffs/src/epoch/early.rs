@@ -124,9 +124,9 @@ impl EpochWriter {
 
     /// The files to write ahead, in the order of their places.
     ///
-    /// - Of a large file: its long runs of new pages, since programs write such files from start to end. If it
-    ///   is compressed, the pages after its last whole cluster wait. A file of a few mebibytes waits until all
-    ///   of it is in memory, because its parts would break up the space that directories need.
+    /// - Of a large file: its long runs of new pages, since programs write such files from start to end. If
+    ///   it is compressed, the pages after its last whole cluster wait. A file of a few mebibytes waits until
+    ///   all of it is in memory, because its parts would break up the space that directories need.
     /// - Small files, whole: those in the older half of the changed ones, if the younger half has no file of
     ///   their key or if they make a long piece. None of them if callers fill several directories in turns.
     fn choose(&self) -> Vec<Chosen> {
