@@ -341,6 +341,14 @@ pub enum Corruption {
         /// The sector of the external inode table that the name refers to.
         sector: SectorIndex,
     },
+    /// The file type that a name has is not that of the inode.
+    #[error("directory {dir}: the name of inode {ino} has the wrong type")]
+    EntryType {
+        /// The directory that has the name.
+        dir: InodeNo,
+        /// The inode.
+        ino: InodeNo,
+    },
     /// A small file's contents do not match the checksum in its inode.
     #[error("inode {ino}: contents do not match their checksum")]
     Contents {
@@ -383,6 +391,7 @@ impl Corruption {
             },
             Corruption::Entry { .. } | Corruption::Inode { .. } => 203,
             Corruption::Reference { .. } => 209,
+            Corruption::EntryType { .. } => 211,
             Corruption::Extent { .. } => 221,
             Corruption::ExtentBlock { .. } => 223,
             Corruption::Contents { .. } | Corruption::Cluster { .. } => 226,
@@ -439,6 +448,7 @@ impl Corruption {
             | Corruption::XattrBlock { ino, .. }
             | Corruption::LocatorEntry { ino, .. }
             | Corruption::Reference { ino, .. }
+            | Corruption::EntryType { ino, .. }
             | Corruption::Contents { ino }
             | Corruption::Loop { ino } => *ino,
             Corruption::IndexBlock { dir, .. } => *dir,

@@ -52,6 +52,7 @@ fn every_corruption_has_a_code_of_the_table() {
         (Corruption::Entry { container: container(ino), offset: 0, what }, Code::BadEntry),
         (Corruption::Inode { ino, what }, Code::BadEntry),
         (Corruption::Reference { dir: InodeNo(78), ino, sector }, Code::Dangling),
+        (Corruption::EntryType { dir: InodeNo(78), ino }, Code::EntryType),
         (Corruption::Extent { ino, start, what }, Code::ExtentRange),
         (Corruption::ExtentBlock { ino, block, what }, Code::ExtentBlock),
         (Corruption::Contents { ino }, Code::Contents),

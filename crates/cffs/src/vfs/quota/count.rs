@@ -106,6 +106,10 @@ impl<'a> Counting<'a> {
 
     fn visit(&mut self, dir: &Arc<Vnode>, visited: &Visited<'_>) -> Result<()> {
         let vnode = self.names.vnode_visited(visited)?;
+        if vnode.state.read().inode.file_type != visited.file_type {
+            // A directory must not be given another parent.
+            return Err(Corruption::EntryType { dir: dir.ino, ino: vnode.ino }.into());
+        }
         if visited.file_type == FileType::Directory {
             if self.accounts.at(vnode.ino).is_none() {
                 self.pending.push(vnode);

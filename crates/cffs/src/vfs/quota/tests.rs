@@ -3,8 +3,12 @@
 use super::*;
 use crate::clock::TestClock;
 use crate::device::MemoryDevice;
+use crate::error::Corruption;
+use crate::format::inode::FileType;
+use crate::format::sector::{self, Body};
 use crate::fsck::{self, CheckOptions, Repair};
 use crate::mkfs::{self, MkfsOptions};
+use crate::units::SectorIndex;
 use crate::vfs::{Caller, NewFile, NewKind, OpenOptions, RenameMode};
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -133,6 +137,44 @@ fn the_quota_of_a_directory_that_cannot_be_read_stays_in_the_list() {
     let volume = open(&device);
     let quota = Quotas::of(&volume).get(dir).expect("shown");
     assert_eq!((quota.limits, quota.used.files), (limits, 1));
+}
+
+/// Adds a name to the first sector of a directory that says that another directory is a file.
+fn forge_name(volume: &Volume, dir: InodeNo, ino: InodeNo) {
+    let vnode = volume.writer.vnode(dir).expect("found");
+    let forge = |inodes: &InodeCache, dir: &mut VnodeGuard<'_>| {
+        let body = Body::Reference { ino, sector: SectorIndex(0) };
+        let image = inodes.containers().sector_mut(dir, SectorIndex(0))?;
+        sector::insert(image, 7, b"forged", FileType::Regular, &body).ok_or(Error::NoSpace)
+    };
+    volume.change_vnode(Spender::Privileged, &vnode, forge).expect("written");
+}
+
+/// A name of the wrong type made a count give a directory another parent.
+#[test]
+fn a_count_leaves_out_a_directory_that_a_damaged_name_calls_a_file() {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    let dir = make(&volume, ROOT, b"dir", NewKind::Directory);
+    make(&volume, dir, b"file", NewKind::Regular);
+    let other = make(&volume, ROOT, b"other", NewKind::Directory);
+    let inner = make(&volume, other, b"inner", NewKind::Directory);
+    forge_name(&volume, dir, inner);
+    let parent = || volume.inodes().get(inner).expect("found").state.read().inode.parent;
+
+    let refused = Quotas::of(&volume).set(dir, Amount::UNLIMITED);
+    let wrong = Corruption::EntryType { dir, ino: inner };
+    assert!(matches!(&refused, Err(Error::Corruption(error)) if *error == wrong), "{refused:?}");
+    assert_eq!(parent(), other);
+
+    let vnode = volume.inodes().get(dir).expect("found");
+    let generation = vnode.state.read().inode.generation;
+    let account = Arc::new(Account::new(dir, generation, Amount::UNLIMITED, Amount::default()));
+    volume.accounts.insert(account.clone());
+    Quotas::of(&volume).count_all(&[(account.clone(), vnode)]).expect("counted");
+    assert_eq!((account.used().files, account.is_doubtful()), (2, true));
+    assert_eq!(parent(), other);
 }
 
 /// Gives the volume a list, and closes it.
