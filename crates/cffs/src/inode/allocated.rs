@@ -30,9 +30,13 @@ impl VnodeState {
         self.allocated_bytes(layout).next_multiple_of(STAT_BLOCK_BYTES)
     }
 
-    /// Charges the file with its present space. Placing a small file frees a reservation after its end, and
-    /// moving a file can give it the rest of its last block.
+    /// Charges the file with its present space when its last changed page is placed. Placing a small file
+    /// frees a reservation after its end, and moving a file can give it the rest of its last block. While
+    /// changed pages wait, counting takes a look at each: once for each cluster that gets some of them.
     pub(super) fn settle_placed(&mut self, layout: &Layout) {
+        if self.pages.dirty_count() > 0 {
+            return;
+        }
         if let (Some(account), Some(charged)) = (&self.quota.account, self.quota.charged) {
             let now = self.charge(layout);
             account.add(now as i64 - charged as i64, 0);
@@ -52,7 +56,13 @@ impl VnodeState {
             let fragments = (fragments.start.0..fragments.end.0.min(end)).map(FileFrag);
             fragments.filter(|fragment| matches!(map.find(*fragment), Mapping::Hole(_))).count()
         };
-        let waiting: usize = self.pages.dirty_in(FileBlock::ALL).map(unmapped).sum();
+        let dirty = self.pages.dirty_in(FileBlock::ALL);
+        #[cfg(test)]
+        let dirty = dirty.inspect(|_| tests::PAGES_COUNTED.set(tests::PAGES_COUNTED.get() + 1));
+        let waiting: usize = dirty.map(unmapped).sum();
         map.mapped() + waiting as u64
     }
 }
+
+#[cfg(test)]
+mod tests;
