@@ -10,7 +10,7 @@ use cffs::memory::Kind;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{AllocateMode, NewFile, NewKind, OpenOptions, SetAttr, XattrMode};
-use cffs::vfs::{Caller, Volume};
+use cffs::vfs::{Amount, Caller, Quotas, Volume};
 use parking_lot::{Mutex, MutexGuard};
 use peak_alloc::PeakAlloc;
 
@@ -373,4 +373,30 @@ fn an_export_of_a_deep_tree_keeps_no_paths() {
     let (paths, bound) = (DEPTH * DEPTH / 2 * NAME.len() as u64, FIXED_BYTES);
     assert!(took <= bound, "{took} bytes, more than {bound}; all paths take {paths}");
     files.close().expect("closed");
+}
+
+/// Regression: a count kept the vnodes of all directories that it had found and not looked into.
+#[test]
+fn a_count_of_a_tree_keeps_the_numbers_of_its_directories_alone() {
+    const DIRS: u64 = 40_000;
+    let bench = Bench::new();
+    let volume = bench.open();
+    for number in 0..DIRS {
+        let name = format!("dir-{number}");
+        let new = new_file(NewKind::Directory);
+        let made = volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &new).expect("made");
+        volume.release(made.ino, 1);
+    }
+    volume.close().expect("closed");
+    drop(volume);
+    let volume = bench.open();
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
+    let set = Quotas::of(&volume).set(InodeNo::ROOT, Amount::UNLIMITED).expect("set");
+    let took = (ALLOCATOR.peak_usage() - before) as u64;
+    assert_eq!(set.used.files, DIRS + 1);
+    let bound = CACHE_BYTES + INODE_BYTES * 9 / 8 + FIXED_BYTES + 64 * DIRS;
+    eprintln!("{took} bytes, at most {bound}");
+    assert!(took <= bound, "{took} bytes, more than {bound}");
+    volume.close().expect("closed");
 }

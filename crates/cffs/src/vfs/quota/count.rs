@@ -24,7 +24,8 @@ pub(super) struct Counting<'a> {
     is_lenient: bool,
     /// Files with several names: how many were found, and one of them.
     linked: HashMap<InodeNo, (u32, Vec<u8>)>,
-    pending: Vec<Arc<Vnode>>,
+    /// Directories to be counted: by their numbers, since vnodes in use stay in memory.
+    pending: Vec<InodeNo>,
     /// Files of the external table that were found.
     externals: HashSet<InodeNo>,
     /// Whether a part could not be read.
@@ -71,20 +72,13 @@ impl<'a> Counting<'a> {
 
     /// Counts the tree. Fails if a file in it has a name outside, if this is to be checked.
     pub fn run(mut self, top: &Arc<Vnode>, checks_names: bool) -> Result<Counted> {
-        self.pending.push(top.clone());
+        self.pending.push(top.ino);
         let mut seen = HashSet::new();
-        while let Some(dir) = self.pending.pop() {
-            if !seen.insert(dir.ino) {
-                continue;
+        while let Some(ino) = self.pending.pop() {
+            if seen.insert(ino) {
+                let counted = self.count_dir(ino);
+                self.leave_out(ino, counted)?;
             }
-            self.count(&dir);
-            let state = dir.state.read();
-            let names = self.names;
-            let read = read_dir(&names.inodes, &state, 0, &mut |visited| {
-                let done = self.visit(&dir, visited);
-                self.leave_out(&dir, done).map(|()| true)
-            });
-            self.leave_out(&dir, read)?;
         }
         if checks_names {
             self.check_names()?;
@@ -92,11 +86,23 @@ impl<'a> Counting<'a> {
         Ok(Counted { externals: self.externals, is_partial: self.is_partial })
     }
 
+    /// Counts a directory and the files in it.
+    fn count_dir(&mut self, ino: InodeNo) -> Result<()> {
+        let dir = self.names.inodes.get(ino)?;
+        self.count(&dir);
+        let state = dir.state.read();
+        let names = self.names;
+        read_dir(&names.inodes, &state, 0, &mut |visited| {
+            let done = self.visit(&dir, visited);
+            self.leave_out(ino, done).map(|()| true)
+        })
+    }
+
     /// Ignores an error if the count is lenient.
-    fn leave_out(&mut self, dir: &Vnode, done: Result<()>) -> Result<()> {
+    fn leave_out(&mut self, dir: InodeNo, done: Result<()>) -> Result<()> {
         match done {
             Err(error) if self.is_lenient => {
-                tracing::warn!(dir = dir.ino.0, "a part of the tree is not counted: {error}");
+                tracing::warn!(dir = dir.0, "a part of the tree is not counted: {error}");
                 self.is_partial = true;
                 Ok(())
             }
@@ -112,7 +118,7 @@ impl<'a> Counting<'a> {
         }
         if visited.file_type == FileType::Directory {
             if self.accounts.at(vnode.ino).is_none() {
-                self.pending.push(vnode);
+                self.pending.push(vnode.ino);
             }
             return Ok(());
         }
