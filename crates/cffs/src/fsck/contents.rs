@@ -191,6 +191,10 @@ impl Claims<'_, '_> {
         for extent in file.extents.iter().filter(|extent| !extent.unwritten) {
             let at = (extent.logical as usize * fragment).min(bytes.len());
             let len = (extent.len as usize * fragment).min(bytes.len() - at);
+            if len == 0 {
+                // The file ends before.
+                continue;
+            }
             let to = &mut bytes[at..at + len];
             match extent.cluster {
                 None => {

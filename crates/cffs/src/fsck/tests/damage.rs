@@ -73,6 +73,7 @@ cases! {
     contents_changed true [Contents] ["/dir/a"];
     cluster_damaged true [Contents] ["/dir/", "/attributes", "/links/one", "/two", "/long"] compressed;
     cluster_too_short true [Contents] ["/dir/a"] compressed;
+    cluster_after_end true [Contents] ["/dir/a"] compressed;
     unexpected_space true [UnexpectedSpace] [];
     fields true [Fields] [];
     symlink_target true [SymlinkTarget] ["/symlink"];
@@ -501,14 +502,28 @@ fn cluster_damaged(image: &Image) -> Vec<(Code, Place)> {
     users
 }
 
+/// Moves the part of a file in its cluster after the cluster's end.
+fn move_after_cluster(c: &mut Walk<'_>, ino: InodeNo) {
+    set_extent(c, ino, |extent| {
+        let part = extent.cluster.as_mut().expect("a cluster");
+        part.offset = 250 - extent.len as u16;
+    });
+}
+
 /// A file whose contents are after the end of its cluster.
 fn cluster_too_short(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
+    image.with(|c| move_after_cluster(c, ino));
+    vec![(Contents, Place::Inode(ino))]
+}
+
+/// An empty file with the checksum of other contents. Its extent is after the end of the file and after that
+/// of its cluster: the wrong checksum was not reported.
+fn cluster_after_end(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
     image.with(|c| {
-        set_extent(c, ino, |extent| {
-            let part = extent.cluster.as_mut().expect("a cluster");
-            part.offset = 250 - extent.len as u16;
-        });
+        move_after_cluster(c, ino);
+        c.meta.patch(ino, &Patch { size: Some(0), ..Patch::default() });
     });
     vec![(Contents, Place::Inode(ino))]
 }
