@@ -54,10 +54,7 @@ impl EpochWriter {
         loop {
             match run() {
                 // Other threads may undo the effect of the epoch, but not forever.
-                Err(Error::EpochNeeded) if epochs < EPOCHS_FORCED_MAX => {
-                    self.counts.epochs_forced.count();
-                    is_after_epoch = true;
-                }
+                Err(Error::EpochNeeded) if epochs < EPOCHS_FORCED_MAX => is_after_epoch = true,
                 Err(Error::NoSpace) if !is_committed && self.may_gain_space() => {
                     is_committed = true;
                 }
@@ -69,6 +66,7 @@ impl EpochWriter {
                     return other;
                 }
             }
+            self.counts.epochs_forced.count();
             self.commit()?;
             epochs += 1;
         }

@@ -34,7 +34,7 @@ pub struct Stats {
     pub device_discarded_bytes: u64,
     /// Epochs that went to the device.
     pub epochs: u64,
-    /// Epochs that were ended early because the order of an operation needed it.
+    /// Epochs that a change waited for: its order needed them, or the space that they free.
     pub epochs_forced: u64,
     /// Writes of contents ahead of their epoch.
     pub early_writes: u64,

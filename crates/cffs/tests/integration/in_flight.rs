@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cffs::clock::TestClock;
 use cffs::device::{HoldDevice, MemoryDevice, RequestKind};
@@ -146,12 +146,19 @@ fn a_write_without_space_for_all_pages_in_flight_drops_the_checksum() {
     };
     with_epoch_in_flight(change, |volume, device| {
         let small = volume.lookup(ROOT, b"small").expect("made").ino;
+        let before = volume.stats().epochs_forced;
         thread::scope(|scope| {
             let writing = scope.spawn(|| volume.write(&Caller::ROOT, small, 5, &[3]));
-            // Its first attempt fails. Nothing shows that it waits, so give it time.
-            thread::sleep(Duration::from_millis(100));
+            // Its first attempt fails, and it waits for the epoch.
+            let began = Instant::now();
+            let is_waiting = || volume.stats().epochs_forced > before;
+            while !is_waiting() && began.elapsed() < PATIENCE {
+                thread::yield_now();
+            }
+            let has_waited = is_waiting();
             device.release();
             writing.join().expect("no panic").expect("written");
+            assert!(has_waited, "the write needs no epoch");
         });
         let mut bytes = [0; 7];
         volume.read(small, 0, &mut bytes).expect("read");
