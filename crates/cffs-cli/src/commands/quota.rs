@@ -11,7 +11,7 @@ use cffs::files::Files;
 use cffs::units::InodeNo;
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Quotas, Volume};
-use cffs_serve::served::control::{self, QuotaStatus, Request};
+use cffs_serve::served::control::{self, AskError, QuotaStatus, Request};
 use clap::{Args, Subcommand};
 
 use crate::output::{self, printable, say};
@@ -144,11 +144,12 @@ impl Target {
     ) -> anyhow::Result<()> {
         if let Some(mounted) = names::mounted(&self.target)? {
             let directory = mounted.join(self.path.as_deref())?;
-            let own = control::quota(&directory)?;
-            if matches!(request, Request::RemoveQuota) && own.is_none() {
-                bail!("the directory has no quota");
-            }
-            return Ok(control::request(&directory, request)?);
+            return match control::request(&directory, request) {
+                Err(AskError::Refused(why)) if why == Error::NoAttribute.to_string() => {
+                    Err(has_no_own())
+                }
+                done => Ok(done?),
+            };
         }
         check_image(&self.target)?;
         let device = image::open(&self.target, Access::ReadWrite, false)?;
@@ -159,9 +160,7 @@ impl Target {
         drop(node);
         let closed = files.volume().close();
         match done {
-            Err(Error::NoAttribute) => {
-                return Err(anyhow!("the directory has no quota of its own"));
-            }
+            Err(Error::NoAttribute) => return Err(has_no_own()),
             done => done?,
         }
         closed.context("the quota is changed, but closing the volume failed")
@@ -182,6 +181,10 @@ impl Target {
     }
 }
 
+fn has_no_own() -> anyhow::Error {
+    anyhow!("the directory has no quota of its own")
+}
+
 fn list(target: &Path) -> anyhow::Result<Vec<QuotaStatus>> {
     if let Some(mounted) = names::mounted(target)? {
         return Ok(control::quotas(&mounted.path)?);
@@ -194,7 +197,7 @@ fn list(target: &Path) -> anyhow::Result<Vec<QuotaStatus>> {
 
 fn check_image(target: &Path) -> anyhow::Result<()> {
     if target.is_dir() {
-        bail!(control::AskError::NotMounted);
+        bail!(AskError::NotMounted);
     }
     Ok(())
 }

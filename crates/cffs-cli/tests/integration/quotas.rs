@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -11,6 +10,12 @@ use crate::harness::{Scratch, can_mount, fail, succeed};
 
 fn quota(scratch: &Scratch, arguments: &[&str]) -> String {
     succeed(scratch.cffs(["quota"]).args(arguments))
+}
+
+/// `cffs quota remove` says the same on images and mounts of a directory without a quota of its own.
+fn refuse_removal(scratch: &Scratch, target: &[&str]) {
+    let said = fail(1, scratch.cffs(["quota", "remove"]).args(target));
+    assert!(said.ends_with(": the directory has no quota of its own\n"), "{said}");
 }
 
 /// The bytes and the files that `du` finds.
@@ -50,9 +55,9 @@ fn a_quota_of_an_image_is_set_shown_and_removed() {
     let listed = quota(&scratch, &["list", image]);
     assert!(listed.contains("/d") && listed.contains("1000"), "{listed}");
     succeed(scratch.cffs(["import", "-q"]).arg(image).arg(&source).arg("/d/again"));
+    refuse_removal(&scratch, &[image, "/d/again"]);
     quota(&scratch, &["remove", image, "/d"]);
-    let said = fail(1, scratch.cffs(["quota", "remove"]).args([image, "/d"]));
-    assert!(said.contains("has no quota"), "{said}");
+    refuse_removal(&scratch, &[image, "/d"]);
     scratch.assert_clean();
 }
 
@@ -116,8 +121,9 @@ fn a_quota_limits_a_mounted_volume() {
     scratch.assert_clean();
     scratch.mount("rw");
     assert_eq!(used(path), du(&dir));
-    assert!(fs::metadata(&dir).expect("there").ino() > 0);
+    refuse_removal(&scratch, &[&format!("{path}/sub")]);
     quota(&scratch, &["remove", path]);
+    refuse_removal(&scratch, &[path]);
     fs::write(dir.join("more"), vec![1; 2 << 20]).expect("no limit");
     scratch.umount();
     scratch.assert_clean();
