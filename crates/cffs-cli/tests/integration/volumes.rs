@@ -1,15 +1,17 @@
 //! `cffs ls` of volumes, `cffs destroy`, and `cffs serve` of a volume in an object store.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use serde_json::Value;
 
 use crate::harness::nfs::{ANY_PORT, Client, OK, entry, made, port_in, status};
 use crate::harness::store_server::{SECRET, StoreServer};
-use crate::harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{PATIENCE, Scratch, can_mount, fail, succeed};
 
 /// A directory for volumes, as a URL.
 fn place(scratch: &Scratch) -> String {
@@ -171,8 +173,6 @@ fn a_deletion_is_confirmed_on_a_terminal() {
 struct Serving {
     child: std::process::Child,
     port: u16,
-    /// Its messages, so that it can print more.
-    _said: BufReader<ChildStderr>,
 }
 
 impl Serving {
@@ -180,9 +180,16 @@ impl Serving {
         let mut command = scratch.cffs(["serve", "-f", "--nfs", ANY_PORT]);
         command.args(["--export", "/:no_root_squash,insecure"]).args(options).arg(url);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut said = BufReader::new(child.stderr.take().expect("piped"));
-        let port = said.by_ref().lines().find_map(|line| port_in(&line.expect("text")));
-        Serving { child, port: port.expect("it listens"), _said: said }
+        let said = BufReader::new(child.stderr.take().expect("piped"));
+        let mut server = Serving { child, port: 0 };
+        let (found, ports) = mpsc::channel();
+        thread::spawn(move || {
+            // To the end, so that the server can print more.
+            let ports = said.lines().map_while(Result::ok).filter_map(|line| port_in(&line));
+            ports.for_each(|port| found.send(port).unwrap_or_default());
+        });
+        server.port = ports.recv_timeout(PATIENCE).expect("it listens");
+        server
     }
 
     fn signal(&self, signal: &str) {
