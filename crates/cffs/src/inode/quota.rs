@@ -109,6 +109,12 @@ impl Account {
         if used < limit { Ok(()) } else { Err(Error::QuotaExceeded) }
     }
 
+    /// Adds a file that is about to be made, unless that exceeds a limit.
+    pub fn take_file(&self) -> Result<()> {
+        self.check_room()?;
+        self.take(Amount { bytes: 0, files: 1 })
+    }
+
     /// Changes the amount in use, whatever the limits are.
     pub fn add(&self, bytes: i64, files: i64) {
         add_to(&self.used_bytes, bytes);

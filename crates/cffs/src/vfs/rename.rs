@@ -30,7 +30,7 @@ impl Renaming<'_> {
         let may_take = self.caller.may_take();
         let (moved, unused) = self.volume.change_alone(|names| {
             let rename = || Rename::new(names, &self.names, &may_take).run(no_replace);
-            let renamed = self.charge(rename)?;
+            let renamed = self.charge(rename, mode)?;
             let unused = renamed.replaced.and_then(|vnode| self.volume.note_unnamed(&vnode));
             Ok((renamed.moved, unused))
         })?;
@@ -44,7 +44,11 @@ impl Renaming<'_> {
     }
 
     /// Renames, and moves the charge of the file to the quota of its new directory.
-    fn charge(&self, rename: impl FnOnce() -> Result<Renamed>) -> Result<Renamed> {
+    fn charge(
+        &self,
+        rename: impl FnOnce() -> Result<Renamed>,
+        mode: RenameMode,
+    ) -> Result<Renamed> {
         let Volume { accounts, names: space, .. } = self.volume;
         if !accounts.are_any() {
             return rename();
@@ -53,7 +57,13 @@ impl Renaming<'_> {
         let from = accounts.of_changing(inodes, self.names.from)?;
         let to = accounts.of_changing(inodes, self.names.to)?;
         let mut moving = None;
-        if !same(&from, &to) {
+        if same(&from, &to) {
+            if let (RenameMode::Whiteout { .. }, Some(account)) = (mode, &from) {
+                // The rename must not be done if the whiteout exceeds the quota afterwards.
+                account.take_file()?;
+                account.add(0, -1);
+            }
+        } else {
             let source = space.lookup(self.names.from, self.names.name)?;
             let nlink = source.state.read().inode.nlink;
             check_border(&from, &to, &source.state.read(), nlink.saturating_sub(1))?;

@@ -203,31 +203,11 @@ impl Accounts {
         Ok(account)
     }
 
-    /// The same before a file is made there, which is charged.
-    pub fn of_new_name(
-        &self,
-        inodes: &InodeCache,
-        dir: &Arc<Vnode>,
-    ) -> Result<Option<Arc<Account>>> {
-        let account = self.of_changing(inodes, dir)?;
-        if let Some(account) = &account {
-            account.check_room()?;
-            account.take(Amount { bytes: 0, files: 1 })?;
-        }
-        Ok(account)
-    }
-
     /// Charges a directory with the blocks of its names.
     pub fn settle_dir(&self, account: Option<&Arc<Account>>, layout: &Layout, dir: &Arc<Vnode>) {
         if let Some(account) = account {
             settle(account, layout, &mut dir.state.write());
         }
-    }
-
-    /// Charges a file that was made, which already counts as one.
-    pub fn settle_new(&self, account: &Arc<Account>, layout: &Layout, file: &Arc<Vnode>) {
-        let mut file = file.state.write();
-        settle(account, layout, &mut file);
     }
 
     /// After a file lost a name in a directory. Without a name, it stays charged until it is deleted.
@@ -319,12 +299,15 @@ impl Accounts {
         parent: &Arc<Vnode>,
         make: impl FnOnce() -> Result<Arc<Vnode>>,
     ) -> Result<Arc<Vnode>> {
-        let account = self.of_new_name(inodes, parent)?;
+        let account = self.of_changing(inodes, parent)?;
+        account.as_ref().map_or(Ok(()), |account| account.take_file())?;
         let made = make();
         self.settle_dir(account.as_ref(), &inodes.layout, parent);
         match (&made, &account) {
             (_, None) => {}
-            (Ok(vnode), Some(account)) => self.settle_new(account, &inodes.layout, vnode),
+            (Ok(vnode), Some(account)) => {
+                settle(account, &inodes.layout, &mut vnode.state.write());
+            }
             (Err(error), Some(account)) => {
                 account.add(0, -1);
                 account.doubt_after(error);
