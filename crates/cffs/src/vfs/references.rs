@@ -179,13 +179,21 @@ impl References {
     /// Waits for the deletion of files that have just lost their last name. The kernel releases them by a
     /// message that may arrive after the call that removed them has returned, and after the next call.
     /// Returns whether to try again. This is the case even if none is left, since their space may only be
-    /// waiting for an epoch.
-    pub(super) fn await_deletions(&self, waiter: &dyn Waiter) -> bool {
+    /// waiting for an epoch. Files that are not `wanted` are not waited for.
+    pub(super) fn await_deletions(
+        &self,
+        waiter: &dyn Waiter,
+        wanted: impl Fn(InodeNo) -> bool,
+    ) -> bool {
         let begun = Instant::now();
         let is_recent = |shard: &Shard, age| shard.orphaned.is_some_and(|at| at.elapsed() <= age);
         let has_recent = |shard: &Padded<Mutex<Shard>>| {
-            let shard = shard.lock();
-            !shard.orphans.is_empty() && is_recent(&shard, LETTING_GO_MAX)
+            let orphans: Vec<InodeNo> = {
+                let shard = shard.lock();
+                let are_recent = is_recent(&shard, LETTING_GO_MAX);
+                shard.orphans.iter().copied().filter(|_| are_recent).collect()
+            };
+            orphans.into_iter().any(&wanted)
         };
         while begun.elapsed() < LETTING_GO_MAX && self.0.iter().any(has_recent) {
             waiter.about_to_wait();

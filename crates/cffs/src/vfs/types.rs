@@ -228,7 +228,8 @@ impl StatFs {
         let mut limited = self;
         if limits.bytes != u64::MAX {
             let left = limits.bytes.saturating_sub(used.bytes) / fragment;
-            limited.fragments = self.fragments.min(limits.bytes / fragment);
+            // df(1) leaves out a file system without space.
+            limited.fragments = self.fragments.min(limits.bytes / fragment).max(1);
             limited.free_fragments = self.free_fragments.min(left);
             limited.available_fragments = self.available_fragments.min(left);
         }

@@ -14,7 +14,7 @@ const WANTED_BYTES: u64 = 4 << 20;
 /// Calls `run` with the ways to free space for a change that finds none: deletions in progress, and then a
 /// compaction.
 pub(super) fn with_hopes<T>(volume: &Volume, run: impl FnOnce(&[&dyn Fn() -> bool]) -> T) -> T {
-    let deletions = || volume.references.await_deletions(&*volume.options.waiter);
+    let deletions = || volume.references.await_deletions(&*volume.options.waiter, |_| true);
     let regrouper = Regrouper::new(&volume.readahead, &volume.writer);
     run(&[&deletions, &|| volume.urgent.gain_space(&regrouper)])
 }

@@ -2,6 +2,7 @@
 //! them, and names cross no border that would make the accounts unclear.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, Counts, MemoryDevice, TraceDevice};
@@ -16,6 +17,7 @@ use cffs::vfs::{
     XattrMode, own_xattr, read_superblock,
 };
 
+use cffs::waiter::Waiter;
 use cffs_testing::quota;
 use cffs_testing::random::Random;
 use cffs_testing::setup::{DIRECTORY, FILE, made, new, open, recover};
@@ -358,6 +360,90 @@ fn limits_and_accounts_survive_closing_and_crashes() {
     assert!(Quotas::of(&volume).get(dir).expect("shown").used.bytes >= 200_000);
 }
 
+/// A volume that was not closed showed the accounts of its last closing in df(1) until another call had
+/// counted the trees.
+#[test]
+fn df_of_a_volume_that_was_not_closed_counts_before_it_shows() {
+    let (device, volume, dir) = with_quota(bytes(1 << 20));
+    volume.close().expect("closed");
+    let volume = open(device.clone(), OpenOptions::default());
+    make_file(&volume, dir, "f", 300_000);
+    volume.sync().expect("durable");
+    drop(volume);
+    let volume = open(device, OpenOptions { read_only: true, ..OpenOptions::default() });
+    let stat = Quotas::of(&volume).stat_fs(dir);
+    let left = stat.available_fragments * u64::from(stat.fragment_bytes);
+    assert!(left <= (1 << 20) - 300_000, "{left} bytes are left");
+}
+
+/// The beginning of a path that no call can take is left out: the answer of a server has room for 64 KiB.
+#[test]
+fn a_long_path_of_a_quota_is_shown_without_its_beginning() {
+    let device = made(64 << 20);
+    let volume = open(device, OpenOptions::default());
+    let name = "n".repeat(200);
+    let dir = (0..50).fold(ROOT, |dir, _| make_dir(&volume, dir, &name));
+    let path = Quotas::of(&volume).set(dir, Amount::UNLIMITED).expect("set").path;
+    assert!(path.starts_with(b".../nnn"), "{}", path.escape_ascii());
+    assert!((4096..5000).contains(&path.len()), "{} bytes", path.len());
+}
+
+/// The whiteout was refused after the rename was done.
+#[test]
+fn a_rename_that_leaves_a_whiteout_needs_room_for_one_more_file() {
+    let (_, volume, dir) = with_quota(files(2));
+    make_file(&volume, dir, "f", 10);
+    let mode = RenameMode::Whiteout { no_replace: false };
+    let renamed = volume.rename(ME, dir, b"f", dir, b"g", mode);
+    assert!(matches!(renamed, Err(Error::QuotaExceeded)), "{renamed:?}");
+    assert!(volume.lookup(dir, b"f").is_ok() && volume.lookup(dir, b"g").is_err());
+    check(&volume, "refused");
+    Quotas::of(&volume).set(dir, files(3)).expect("set");
+    volume.rename(ME, dir, b"f", dir, b"g", mode).expect("it fits");
+    assert_eq!(Quotas::of(&volume).get(dir).expect("shown").used.files, 3);
+    check(&volume, "renamed");
+}
+
+/// How often threads were about to wait.
+#[derive(Debug, Default)]
+struct Waits(AtomicU64);
+
+impl Waiter for Waits {
+    fn about_to_wait(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A call that a quota refuses waited for the deletion of files elsewhere.
+#[test]
+fn a_refused_call_waits_for_the_deletion_of_charged_files_alone() {
+    let waits = Arc::new(Waits::default());
+    let options = OpenOptions { waiter: waits.clone(), ..OpenOptions::default() };
+    let volume = open(made(64 << 20), options);
+    let dir = make_dir(&volume, ROOT, "q");
+    Quotas::of(&volume).set(dir, files(2)).expect("set");
+    let refused = || {
+        let before = waits.0.load(Ordering::Relaxed);
+        let made = volume.make(ME, dir, b"more", &FILE);
+        assert!(matches!(made, Err(Error::QuotaExceeded)), "{made:?}");
+        waits.0.load(Ordering::Relaxed) - before
+    };
+    let inside = volume.make(ME, dir, b"inside", &FILE).expect("made").ino;
+    let outside = volume.make(ME, ROOT, b"outside", &FILE).expect("made").ino;
+    volume.unlink(ME, ROOT, b"outside").expect("removed");
+    let elsewhere = refused();
+    volume.release(outside, 1);
+    volume.unlink(ME, dir, b"inside").expect("removed");
+    let own = refused();
+    assert!(
+        elsewhere < 10 && own >= 10,
+        "{elsewhere} waits for a file elsewhere, {own} for its own"
+    );
+    volume.release(inside, 1);
+    volume.release(volume.make(ME, dir, b"more", &FILE).expect("made").ino, 1);
+    check(&volume, "another file");
+}
+
 #[test]
 fn the_attribute_with_the_quotas_is_not_shown() {
     let (_, volume, _) = with_quota(bytes(1 << 20));
@@ -378,6 +464,10 @@ fn statfs_shows_the_quota() {
         assert_eq!((stat.inodes, stat.free_inodes), (2, 8));
     }
     assert_eq!(Quotas::of(&volume).stat_fs(ROOT), volume.stat_fs());
+    // df(1) leaves out a file system without space.
+    Quotas::of(&volume).set(dir, bytes(0)).expect("set");
+    let stat = Quotas::of(&volume).stat_fs(dir);
+    assert_eq!((stat.fragments, stat.available_fragments), (1, 0));
 }
 
 /// The requests of some changes on a volume, where `q` has a quota or not.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::charge::note_account;
-use super::members::Accounts;
+use super::members::{ANCESTORS_MAX, Accounts};
 use crate::error::{Corruption, Error, Result};
 use crate::format::inode::FileType;
 use crate::format::sector::{Body, Sector};
@@ -12,8 +12,8 @@ use crate::inode::{Account, InodeCache, Vnode, VnodeGuard};
 use crate::namespace::{Namespace, Visited, read_dir};
 use crate::units::{Container, InodeNo, SectorIndex};
 
-/// More directories than this above a file are a loop.
-const ANCESTORS_MAX: usize = 1 << 20;
+/// A longer path is shown without its beginning.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// A count of a tree. The gate is held exclusively, or the volume does not change.
 pub(super) struct Counting<'a> {
@@ -269,13 +269,14 @@ pub(super) fn is_within(inodes: &InodeCache, dir: InodeNo, top: InodeNo) -> Resu
     Err(Corruption::Loop { ino: dir }.into())
 }
 
-/// The path of a directory, without the first slash.
+/// The path of a directory, without the first slash. `...` stands for the beginning of a long one.
 pub(super) fn path_of(inodes: &InodeCache, dir: InodeNo) -> Result<Vec<u8>> {
-    let mut path = Vec::new();
-    let mut at = dir;
-    for _ in 0..ANCESTORS_MAX {
-        if at == InodeNo::ROOT {
-            return Ok(path);
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    let (mut at, mut bytes) = (dir, 0);
+    while at != InodeNo::ROOT {
+        if bytes > PATH_BYTES_MAX {
+            names.push(b"...".to_vec());
+            break;
         }
         let (parent, place) = {
             let vnode = inodes.get(at)?;
@@ -283,14 +284,13 @@ pub(super) fn path_of(inodes: &InodeCache, dir: InodeNo) -> Result<Vec<u8>> {
             (state.inode.parent, state.container)
         };
         let above = inodes.get(parent)?;
-        let mut name = name_in(inodes, &above, at, place)?.ok_or(Error::NotFound)?;
-        if !path.is_empty() {
-            name.push(b'/');
-        }
-        path.splice(0..0, name);
+        let name = name_in(inodes, &above, at, place)?.ok_or(Error::NotFound)?;
+        bytes += name.len() + 1;
+        names.push(name);
         at = parent;
     }
-    Err(Corruption::Loop { ino: dir }.into())
+    names.reverse();
+    Ok(names.join(&b'/'))
 }
 
 /// The name of an inode in a directory. An inode that is embedded there is searched only in its sector.

@@ -15,7 +15,7 @@ use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
 /// More directories than this above a file are a loop.
-const ANCESTORS_MAX: usize = 1 << 20;
+pub(super) const ANCESTORS_MAX: usize = 1 << 20;
 
 /// The accounts of a volume.
 pub(in crate::vfs) struct Accounts {
@@ -78,9 +78,9 @@ impl Accounts {
         *self.uncounted.lock() = accounts;
     }
 
-    /// Takes these accounts.
-    pub fn take_uncounted(&self) -> Vec<(Arc<Account>, Arc<Vnode>)> {
-        std::mem::take(&mut self.uncounted.lock())
+    /// These accounts.
+    pub fn uncounted(&self) -> Vec<(Arc<Account>, Arc<Vnode>)> {
+        self.uncounted.lock().clone()
     }
 
     /// Adds an account. The gate is held exclusively.

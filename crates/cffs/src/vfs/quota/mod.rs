@@ -33,7 +33,8 @@ pub(super) use members::{Accounts, same};
 pub struct Quota {
     /// The directory.
     pub dir: InodeNo,
-    /// Its path from the root, without the first slash.
+    /// Its path from the root, without the first slash. Of a path of several thousand bytes, the beginning is
+    /// `...`; `(inode N)` stands for one that cannot be read.
     pub path: Vec<u8>,
     /// The limits; [`Amount::UNLIMITED`] has none.
     pub limits: Amount,
@@ -64,7 +65,7 @@ impl<'a> Quotas<'a> {
         let shown = self.volume.accounts.all().into_iter().map(|account| self.show(&account));
         // A directory can be removed meanwhile.
         let shown = shown.filter(|quota| !matches!(quota, Err(Error::Stale | Error::NotFound)));
-        self.volume.writer.noted(shown.collect())
+        shown.collect()
     }
 
     /// The quota that a file or directory belongs to.
@@ -85,7 +86,7 @@ impl<'a> Quotas<'a> {
     /// Without the limit if the file or a directory above it cannot be read.
     pub fn stat_fs(&self, ino: InodeNo) -> StatFs {
         let whole = self.volume.stat_fs();
-        if !self.volume.accounts.are_any() {
+        if !self.volume.accounts.are_any() || self.count_late().is_err() {
             return whole;
         }
         let vnode = self.volume.writer.vnode(ino);
@@ -96,7 +97,11 @@ impl<'a> Quotas<'a> {
     }
 
     fn show(&self, account: &Account) -> Result<Quota> {
-        let path = count::path_of(self.volume.inodes(), account.dir)?;
+        let path = match count::path_of(self.volume.inodes(), account.dir) {
+            Err(error @ (Error::Stale | Error::NotFound)) => return Err(error),
+            path => self.volume.writer.noted(path),
+        };
+        let path = path.unwrap_or_else(|_| format!("(inode {})", account.dir).into_bytes());
         Ok(Quota { dir: account.dir, path, limits: account.limits(), used: account.used() })
     }
 
@@ -320,14 +325,20 @@ impl<'a> Quotas<'a> {
         Ok(())
     }
 
-    /// Counts the trees of a volume that is open for reading, when they are first needed.
+    /// Counts the trees of a volume that is open for reading, when they are first needed. Other
+    /// callers wait meanwhile.
     fn count_late(&self) -> Result<()> {
         let Volume { accounts, names, .. } = self.volume;
-        for (account, vnode) in accounts.take_uncounted() {
+        if accounts.uncounted().is_empty() {
+            return Ok(());
+        }
+        let _turn = self.volume.marking.lock();
+        for (account, vnode) in accounts.uncounted() {
             account.set_used(Amount::default());
             let counting = count::Counting::new(names, accounts, &account).lenient().read_only();
             counting.run(&vnode, false)?;
         }
+        accounts.set_uncounted(Vec::new());
         Ok(())
     }
 
@@ -376,12 +387,16 @@ pub(super) fn unless_exists(
     if is_of_quota && names.lookup(dir, name).is_ok() { Error::Exists } else { error }
 }
 
-/// Runs a change again if it exceeds a quota, after files that were just removed are deleted.
+/// Runs a change again if it exceeds a quota, after files that were just removed are deleted. Those that no
+/// quota is charged with cannot help.
 pub(super) fn retry<T>(volume: &Volume, change: impl Fn() -> Result<T>) -> Result<T> {
+    let is_charged = |ino| {
+        let vnode = volume.inodes().peek(ino);
+        vnode.is_some_and(|vnode| vnode.state.read().quota.account.is_some())
+    };
+    let deletions = || volume.references.await_deletions(&*volume.options.waiter, is_charged);
     match change() {
-        Err(Error::QuotaExceeded) if volume.references.await_deletions(&*volume.options.waiter) => {
-            change()
-        }
+        Err(Error::QuotaExceeded) if deletions() => change(),
         other => other,
     }
 }

@@ -23,6 +23,13 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
+fn new_volume() -> (Arc<MemoryDevice>, Volume) {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    (device, volume)
+}
+
 fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> InodeNo {
     let made = volume.make(ME, dir, name, &new(kind)).expect("made").ino;
     volume.release(made, 1);
@@ -87,9 +94,7 @@ fn record_of(volume: &Volume, dir: InodeNo, used: Amount) -> QuotaRecord {
 /// An account that counts is shown as it is, and one that may be wrong is counted by the next opening.
 #[test]
 fn the_next_opening_takes_an_account_unless_it_is_doubtful() {
-    let device = Arc::new(MemoryDevice::new(8 << 20));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    let volume = open(&device);
+    let (device, volume) = new_volume();
     let dir = make(&volume, ROOT, b"dir", NewKind::Directory);
     let wrong = Amount { bytes: 512, files: 77 };
     close_with(&volume, &quota::encode(&[record_of(&volume, dir, wrong)]));
@@ -117,9 +122,7 @@ fn the_next_opening_takes_an_account_unless_it_is_doubtful() {
 /// A directory that could not be read when the volume was opened lost its quota.
 #[test]
 fn the_quota_of_a_directory_that_cannot_be_read_stays_in_the_list() {
-    let device = Arc::new(MemoryDevice::new(8 << 20));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    let volume = open(&device);
+    let (device, volume) = new_volume();
     let dir = make(&volume, ROOT, b"dir", NewKind::Directory);
     let other = make(&volume, ROOT, b"other", NewKind::Directory);
     let limits = Amount { bytes: 1 << 20, files: 5 };
@@ -153,9 +156,7 @@ fn forge_name(volume: &Volume, dir: InodeNo, ino: InodeNo) {
 /// A name of the wrong type made a count give a directory another parent.
 #[test]
 fn a_count_leaves_out_a_directory_that_a_damaged_name_calls_a_file() {
-    let device = Arc::new(MemoryDevice::new(8 << 20));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-    let volume = open(&device);
+    let (_, volume) = new_volume();
     let dir = make(&volume, ROOT, b"dir", NewKind::Directory);
     make(&volume, dir, b"file", NewKind::Regular);
     let other = make(&volume, ROOT, b"other", NewKind::Directory);
@@ -175,6 +176,28 @@ fn a_count_leaves_out_a_directory_that_a_damaged_name_calls_a_file() {
     Quotas::of(&volume).count_all(&[(account.clone(), vnode)]).expect("counted");
     assert_eq!((account.used().files, account.is_doubtful()), (2, true));
     assert_eq!(parent(), other);
+}
+
+/// A quota whose directory has no path that can be read made the list of all quotas fail, and a limit that
+/// was set seem refused.
+#[test]
+fn quotas_are_shown_if_a_path_cannot_be_read() {
+    let (_, volume) = new_volume();
+    let dir = make(&volume, ROOT, b"dir", NewKind::Directory);
+    let other = make(&volume, ROOT, b"other", NewKind::Directory);
+    let file = make(&volume, ROOT, b"file", NewKind::Regular);
+    volume.write(ME, file, 0, &[3; 20_000]).expect("written");
+    volume.sync().expect("synced");
+    Quotas::of(&volume).set(dir, Amount::UNLIMITED).expect("set");
+    Quotas::of(&volume).set(other, Amount::UNLIMITED).expect("set");
+    let vnode = volume.inodes().get(dir).expect("found");
+    // What is read of it are no names.
+    vnode.state.write().inode.parent = file;
+    let limited = Quotas::of(&volume).change(dir, Some(1 << 20), None).expect("set");
+    assert_eq!(limited.limits.bytes, 1 << 20);
+    let listed = Quotas::of(&volume).list().expect("listed");
+    let paths: Vec<Vec<u8>> = listed.into_iter().map(|quota| quota.path).collect();
+    assert_eq!(paths, [format!("(inode {dir})").into_bytes(), b"other".to_vec()]);
 }
 
 /// Gives the volume a list, and closes it.
@@ -231,9 +254,7 @@ fn use_volume(volume: &Volume, [above, below, file]: [InodeNo; 3]) {
 fn a_volume_with_any_list_of_quotas_can_be_used_and_checked() {
     for seed in 0..200 {
         let mut random = seed;
-        let device = Arc::new(MemoryDevice::new(8 << 20));
-        mkfs::make(&*device, &MkfsOptions::default()).expect("made");
-        let volume = open(&device);
+        let (device, volume) = new_volume();
         let above = make(&volume, ROOT, b"above", NewKind::Directory);
         let below = make(&volume, above, b"below", NewKind::Directory);
         let file = make(&volume, above, b"file", NewKind::Regular);
