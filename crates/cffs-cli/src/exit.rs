@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use cffs::device::file::OpenError;
@@ -11,6 +12,7 @@ use cffs::files::{CopyCause, CopyError};
 use cffs_object::{Error as Store, Location};
 use rustix::process::geteuid;
 
+use crate::mounts;
 use crate::output::note;
 
 #[cfg(test)]
@@ -161,6 +163,12 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
     }
 }
 
+/// Whether a path names a file on a mounted volume, where images are rare.
+fn is_below_a_mount(path: &Path) -> bool {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    matches!(mounts::holding(above.unwrap_or(Path::new("."))), Ok(Some(_)))
+}
+
 fn advice(
     kind: Kind,
     command: &str,
@@ -177,6 +185,7 @@ fn advice(
             io::ErrorKind::NotFound if Location::url_of(path).is_some() => Some(
                 "for a volume in an object store, give this command the directory on which it is mounted",
             ),
+            io::ErrorKind::NotFound if is_below_a_mount(path) => None,
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied if geteuid().is_root() => Some(
                 "if it is on a mount of another user without -o allow_other, run this command as that user",

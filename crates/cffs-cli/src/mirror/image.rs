@@ -87,6 +87,8 @@ impl Source for Image {
         let (permissions, outcome) = made.copy_xattrs(&self.xattrs_of(&node)?, item.permissions);
         let changes = SetAttr {
             permissions: (item.file_type != FileType::Symlink).then_some(permissions),
+            // In a set-group-ID directory, it was made with the group of the directory.
+            gid: Some(item.gid),
             atime: Some(SetTime::To(from.atime)),
             mtime: Some(SetTime::To(from.mtime)),
             ..SetAttr::default()

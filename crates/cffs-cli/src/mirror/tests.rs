@@ -146,6 +146,40 @@ fn a_refused_attribute_is_named_and_all_else_is_published() {
     }
 }
 
+/// Regression: files of a volume were published with the group of their set-group-ID directory, programs as
+/// well.
+#[test]
+fn files_in_set_group_id_directories_keep_their_groups() {
+    let (source, target) = (volume(), volume());
+    source.make_dir("/shared").expect("made");
+    source.make_dir("/shared/below").expect("made");
+    source.make_dir("/shared/inherited").expect("made");
+    source.write("/shared/file", b"contents").expect("written");
+    source.write("/shared/program", b"contents").expect("written");
+    source.symlink(b"file", "/shared/link").expect("made");
+    let fifo = NewFile { kind: NewKind::Fifo, permissions: 0, uid: 0, gid: 0, times: None };
+    source.node("/shared").and_then(|dir| dir.make(b"fifo", &fifo)).expect("made");
+    let files = [
+        ("/shared", 0o2775, 7, 100),
+        ("/shared/below", 0o755, 7, 200),
+        ("/shared/inherited", 0o2770, 8, 300),
+        ("/shared/file", 0o640, 8, 400),
+        ("/shared/program", 0o6711, 8, 500),
+        ("/shared/link", 0o777, 9, 600),
+        ("/shared/fifo", 0o620, 9, 700),
+    ];
+    for (path, permissions, uid, gid) in files {
+        let (permissions, uid, gid) = (Some(permissions), Some(uid), Some(gid));
+        let changes = SetAttr { permissions, uid, gid, ..SetAttr::default() };
+        source.node_itself(path).and_then(|node| node.set_attr(&changes)).expect("set");
+    }
+    mirror(&target, &mut Image::new(source));
+    for (path, permissions, uid, gid) in files {
+        let attr = target.stat_itself(path).expect("published");
+        assert_eq!((attr.permissions, attr.uid, attr.gid), (permissions, uid, gid), "{path}");
+    }
+}
+
 /// Regression: a publish looked each file up by its whole path: at a depth of 3,000 it took half a
 /// minute.
 #[test]

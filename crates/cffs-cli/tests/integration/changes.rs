@@ -274,6 +274,10 @@ fn a_missing_path_on_a_mount_is_named() {
         let named = format!("{}: /missing: No such file or directory", at.display());
         assert!(said.contains(&named), "{command:?}: {said}");
     }
+    // It is not said to be a missing image.
+    let said = fail(1, scratch.cffs(["quota", "get"]).arg(at.join("missing")));
+    assert!(said.contains("/missing: No such file or directory"), "{said}");
+    assert!(!said.contains("image"), "{said}");
     scratch.umount();
 }
 

@@ -2,8 +2,10 @@
 //! findings share a line, and consecutive numbers a range.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use cffs::fsck::Code;
+use cffs_object::Location;
 use cffs_serve::describe::{CheckLoss, CheckProblem, CheckReport};
 
 use crate::output::{self, counted, say};
@@ -103,10 +105,7 @@ impl Printed<'_> {
             size::show(report.read_bytes)
         )?;
         if report.unreadable_sectors > 0 {
-            say!(
-                "{name}: {} of the device cannot be read; copy what you need to another device",
-                counted(report.unreadable_sectors, "sector")
-            )?;
+            say!("{name}: {}", unreadable(name, report.unreadable_sectors))?;
         }
         Ok(())
     }
@@ -165,6 +164,18 @@ impl Printed<'_> {
                 "mount it read-only, or run cffs export, to copy what can be read, and make a new \
                  volume",
             ),
+        }
+    }
+}
+
+/// The message about sectors that cannot be read. Those of a volume in an object store are in objects that
+/// are missing or damaged; no device fails.
+fn unreadable(name: &str, sectors: u64) -> String {
+    let sectors = counted(sectors, "sector");
+    match Location::url_of(Path::new(name)) {
+        Some(_) => format!("{sectors} cannot be read from the store"),
+        None => {
+            format!("{sectors} of the device cannot be read; copy what you need to another device")
         }
     }
 }
