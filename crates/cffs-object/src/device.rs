@@ -179,6 +179,11 @@ impl LogDevice {
         self.store.counter().clone()
     }
 
+    /// Whether the volume is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.store.vault().is_some()
+    }
+
     /// The number of extents of the map: ranges of the device that are contiguous in an object.
     pub fn extent_count(&self) -> usize {
         self.state.read().committed.len()
@@ -219,8 +224,26 @@ impl LogDevice {
     ///
     /// Errors of the store. Missing and damaged objects are no error.
     pub fn verify(&self, read: Option<&mut dyn FnMut(u64)>) -> Result<Vec<Unusable>, Error> {
+        self.verify_those(&|_| true, read)
+    }
+
+    /// Verifies the objects that reads found missing or damaged, and reads each as a whole.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store. Missing and damaged objects are no error.
+    pub fn verify_met(&self) -> Result<Vec<Unusable>, Error> {
+        let met = self.met.lock().clone();
+        self.verify_those(&|path| met.contains_key(path), Some(&mut |_| {}))
+    }
+
+    fn verify_those(
+        &self,
+        is_wanted: &dyn Fn(&str) -> bool,
+        read: Option<&mut dyn FnMut(u64)>,
+    ) -> Result<Vec<Unusable>, Error> {
         let extents = self.state.read().committed.clone();
-        let mut found = verify::verify(&self.store, &self.chunks, &extents, read)?;
+        let mut found = verify::verify(&self.store, &self.chunks, &extents, is_wanted, read)?;
         if !found.is_empty() && !self.is_alone() {
             // A writer may have collected objects that its newest state does not use.
             let used = self.used_by_newest()?;
@@ -235,19 +258,13 @@ impl LogDevice {
     ///
     /// Errors of the store. Missing and damaged objects are no error.
     pub fn lost_with(&self, unusable: &[Unusable]) -> io::Result<Vec<Range<u64>>> {
-        let why: BTreeMap<_, _> = unusable.iter().map(|u| (u.object.as_str(), &u.why)).collect();
-        let extents = self.state.read().committed.clone();
         let mut lost: Vec<Range<u64>> = Vec::new();
-        for (start, len, place) in extents.iter() {
-            let Place::Stored(object, at) = *place else { continue };
-            let path = self.chunks.address(object).map_err(Error::of_device)?.path.to_string();
-            let Some(why) = why.get(path.as_str()) else { continue };
-            let end = start + len;
+        for (Range { start, end }, at, why) in self.parts_in(unusable)? {
             let mut from = start;
             while from < end {
                 let within = at + (from - start);
                 let until = end.min(from + (CHUNK_BYTES - within % CHUNK_BYTES));
-                let readable = match *why == verify::MISSING {
+                let readable = match why == verify::MISSING {
                     true if self.is_readable(from..until)? => until,
                     true => from,
                     false => self.readable_end(from..until)?,
@@ -259,6 +276,26 @@ impl LogDevice {
             }
         }
         Ok(lost)
+    }
+
+    /// The committed ranges of the device in these objects, in order, each with its first byte in its object
+    /// and the fault of the object.
+    fn parts_in<'u>(
+        &self,
+        unusable: &'u [Unusable],
+    ) -> io::Result<Vec<(Range<u64>, u64, &'u str)>> {
+        let why: BTreeMap<_, _> =
+            unusable.iter().map(|u| (u.object.as_str(), u.why.as_str())).collect();
+        let extents = self.state.read().committed.clone();
+        let mut parts = Vec::new();
+        for (start, len, place) in extents.iter() {
+            let Place::Stored(object, at) = *place else { continue };
+            let path = self.chunks.address(object).map_err(Error::of_device)?.path.to_string();
+            if let Some(why) = why.get(path.as_str()) {
+                parts.push((start..start + len, at, *why));
+            }
+        }
+        Ok(parts)
     }
 
     /// The end of the readable part of a chunk. A truncated object can end within a chunk; other damage
@@ -288,23 +325,35 @@ impl LogDevice {
         }
     }
 
-    /// Discards the ranges that are lost with these objects, except the parts in `kept`: the volume then
-    /// needs the objects no longer, unless something is kept. To be called when nothing else uses the rest.
+    /// Discards the ranges that are lost with these objects, except the parts in `kept`, and writes the
+    /// readable ranges to new objects: the volume then needs these objects no longer, unless something is
+    /// kept. To be called when nothing else uses the lost ranges.
     ///
     /// # Errors
     ///
     /// Errors of the store.
     pub fn give_up(&self, unusable: &[Unusable], kept: &[Range<u64>]) -> io::Result<()> {
         self.sync()?;
-        let mut unused: Extents<Place> = Extents::default();
+        let (mut unused, mut readable) = (Extents::default(), Extents::default());
+        for (part, ..) in self.parts_in(unusable)? {
+            readable.insert(part.start, part.end - part.start, Place::Zeros);
+        }
         for range in self.lost_with(unusable)? {
             unused.insert(range.start, range.end - range.start, Place::Zeros);
+            readable.remove(range.start, range.end - range.start);
         }
         for range in kept {
             unused.remove(range.start, range.end - range.start);
         }
         for (start, len, _) in unused.iter() {
             self.discard(start, len)?;
+        }
+        for (start, len, _) in readable.iter() {
+            for from in (start..start + len).step_by(CHUNK_BYTES as usize) {
+                let mut bytes = vec![0; CHUNK_BYTES.min(start + len - from) as usize];
+                self.read_at(from, &mut bytes)?;
+                self.write_at(from, &[IoSlice::new(&bytes)])?;
+            }
         }
         self.sync()
     }

@@ -35,11 +35,12 @@ struct Use {
     bytes: u64,
 }
 
-/// See [`LogDevice::verify`](crate::LogDevice::verify).
+/// See [`LogDevice::verify`](crate::LogDevice::verify). Only objects with wanted paths are verified.
 pub fn verify(
     store: &Store,
     chunks: &Chunks,
     extents: &Extents<Place>,
+    is_wanted: &dyn Fn(&str) -> bool,
     mut read: Option<&mut dyn FnMut(u64)>,
 ) -> Result<Vec<Unusable>, Error> {
     let mut uses: BTreeMap<Object, Use> = BTreeMap::new();
@@ -54,6 +55,9 @@ pub fn verify(
     let mut unusable = Vec::new();
     for (object, Use { end, bytes }) in uses {
         let address = chunks.address(object)?;
+        if !is_wanted(address.path.as_ref()) {
+            continue;
+        }
         let wrong = match lengths.of(&address)? {
             None => Some(String::from(MISSING)),
             Some(len) if len < end => Some(format!("it ends before byte {end}")),

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
-use cffs::device::BlockDevice;
 use cffs::device::file::Access;
+use cffs::device::{BlockDevice, Failure};
 use cffs::error::Error;
 use cffs::format::Superblock;
 use cffs::format::superblock::State;
-use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
+use cffs::fsck::{self, CheckOptions, Code, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
 use cffs::journal;
 use cffs::vfs::{mark, read_superblock};
@@ -147,8 +147,8 @@ impl Fsck {
                 (report, code)
             }
             None => {
-                let report = self.check()?;
-                (CheckReport::new(&report), report.exit_code())
+                let (report, code) = self.check()?;
+                (CheckReport::new(&report), code)
             }
         };
         exit::unless_unread(match self.json {
@@ -158,7 +158,8 @@ impl Fsck {
         Ok(ExitCode::from(code))
     }
 
-    fn check(&self) -> anyhow::Result<Report> {
+    /// Checks the volume without a server; returns the report and the exit code.
+    fn check(&self) -> anyhow::Result<(Report, u8)> {
         let repair = match (self.preen, self.yes) {
             (true, _) => Repair::Preen,
             (_, true) => Repair::Yes,
@@ -175,15 +176,14 @@ impl Fsck {
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };
-        let (device, objects) = self.open(&options)?;
+        let (device, mut objects) = self.open(&options)?;
         let name = || self.target.display().to_string();
-        let given_up = objects.as_ref().filter(|_| self.without_objects);
-        if let Some(objects) = given_up {
-            options.lost = objects.lost().with_context(name)?;
+        if let Some(objects) = objects.as_mut().filter(|_| self.without_objects) {
+            objects.find_lost(&mut options).with_context(name)?;
         }
         let bars = Bars::new(self.is_quiet());
         let claim = || self.claim(&*device, &options);
-        let report = fsck::check_claimed(&*device, &options, &bars, &claim);
+        let mut report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
         let is_refused = objects.as_ref().is_some_and(|objects| objects.have_more());
         if let Some(objects) =
@@ -191,29 +191,35 @@ impl Fsck {
         {
             objects.drop_repairs().with_context(name)?;
         }
-        if let (Some(objects), Ok(report)) = (given_up, &report)
+        let given_up = objects.as_mut().filter(|_| self.without_objects);
+        if let (Some(objects), Ok(report)) = (given_up, &mut report)
             && repair == Repair::Yes
             && report.consistent
         {
             objects.give_up(report).with_context(name)?;
         }
         if repair != Repair::No && (report.is_ok() || is_refused && !self.without_objects) {
-            // A superblock that is still damaged, or belongs to a truncated volume, has no mark to remove.
+            // A superblock that is still damaged or lost, or belongs to a truncated volume, has no mark to
+            // remove.
             match mark::release(&*device, &SystemHost) {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
+                Err(Error::Io(_)) if report.as_ref().is_ok_and(has_lost_superblock) => {}
                 // It may be in a missing object.
                 Err(_) if is_refused => {}
                 released => released.with_context(name)?,
             }
         }
+        let mut code_of_objects = 0;
         if let Some(mut objects) = objects {
             objects.take_met();
             match self.without_objects {
-                true => objects.print_lost(report.as_ref().ok())?,
+                true => code_of_objects = objects.print_lost(report.as_ref().ok()),
                 false => objects.refuse()?,
             }
         }
-        report.with_context(name)
+        let report = report.with_context(name)?;
+        let code = report.exit_code().max(code_of_objects);
+        Ok((report, code))
     }
 
     /// Opens the device; of a volume in a store, looks for missing objects, unless the check passes over it.
@@ -266,11 +272,12 @@ impl Fsck {
     }
 
     /// Marks the volume as in use by this process before a repair; does not mark one that preening skips. A
-    /// damaged superblock has no mark.
+    /// superblock that is damaged or lost has no mark.
     fn claim(&self, device: &dyn BlockDevice, options: &CheckOptions) -> Result<(), Error> {
         let superblock = match read_superblock(device) {
             Ok(superblock) => superblock,
             Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),
+            Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => return Ok(()),
             Err(error) => return Err(error),
         };
         let is_passed_over = self.passes_over(options, &superblock);
@@ -329,6 +336,11 @@ impl Fsck {
     fn is_quiet(&self) -> bool {
         self.json && !self.progress && self.progress_to.is_none()
     }
+}
+
+/// Whether the superblock is lost, and was not restored.
+fn has_lost_superblock(report: &Report) -> bool {
+    report.problems.iter().any(|problem| problem.code == Code::SuperblockLost && !problem.fixed)
 }
 
 /// A progress bar for each phase.

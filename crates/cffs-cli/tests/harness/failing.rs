@@ -4,6 +4,7 @@
 //! so that each of its requests arrives here, and fails or not.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -38,6 +39,8 @@ pub enum Fault {
 struct Faults {
     left: [AtomicI64; 4],
     failed: AtomicU64,
+    /// Bytes that cannot be read until they are written.
+    unreadable: Mutex<Range<u64>>,
     /// Whether flushes are delayed.
     holds: Mutex<bool>,
     let_go: Condvar,
@@ -48,6 +51,7 @@ impl Faults {
         Faults {
             left: [const { AtomicI64::new(NEVER) }; 4],
             failed: AtomicU64::new(0),
+            unreadable: Mutex::new(0..0),
             holds: Mutex::new(false),
             let_go: Condvar::new(),
         }
@@ -109,6 +113,11 @@ impl FailingDisk {
     pub fn fail(&self, fault: Fault, after: i64) {
         self.faults.failed.store(0, Ordering::Release);
         self.faults.left[fault as usize].store(after, Ordering::Release);
+    }
+
+    /// Makes these bytes unreadable, until a write replaces all of them.
+    pub fn lose(&self, bytes: Range<u64>) {
+        *self.faults.unreadable.lock().expect("no panic") = bytes;
     }
 
     /// Sets whether flushes are delayed.
@@ -256,6 +265,10 @@ impl Handler for Disk {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         self.faults.check(Fault::Read)?;
+        let unreadable = self.faults.unreadable.lock().expect("no panic").clone();
+        if read.offset < unreadable.end && unreadable.start < read.offset + buf.len() as u64 {
+            return Err(Errno::IO);
+        }
         let left = self.size_bytes.saturating_sub(read.offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         self.data.file.read_exact_at(&mut buf[..len], read.offset).map_err(|_| Errno::IO)?;
@@ -264,6 +277,12 @@ impl Handler for Disk {
 
     fn write(&self, _: &Context<'_>, _: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
         self.faults.check(Fault::Write)?;
+        let end = write.offset + write.data.len() as u64;
+        let mut unreadable = self.faults.unreadable.lock().expect("no panic");
+        if write.offset <= unreadable.start && unreadable.end <= end {
+            *unreadable = 0..0;
+        }
+        drop(unreadable);
         let mut unflushed = self.data.unflushed.lock().expect("no panic");
         let mut before = vec![0; write.data.len()];
         self.data.file.read_exact_at(&mut before, write.offset).map_err(|_| Errno::IO)?;

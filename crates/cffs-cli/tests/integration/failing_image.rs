@@ -459,3 +459,30 @@ fn fsck_y_on_a_device_that_fails() {
         },
     });
 }
+
+/// Regression: the program looked for its mark in the superblock, and ended when that could not be read,
+/// although copies of it could.
+#[test]
+fn fsck_y_restores_a_superblock_that_cannot_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = template(&scratch, nothing);
+    let disk = disk_like(&image);
+    disk.lose(0..4096);
+    let fsck = |options: &[&str]| {
+        let mut command = scratch.cffs(["fsck"]);
+        let output = command.args(options).arg(disk.image()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &text(&output);
+        (output.status.code(), said)
+    };
+    for (option, expected) in [("-n", 4), ("-p", 4), ("-y", 1)] {
+        let (code, said) = fsck(&[option]);
+        assert_eq!(code, Some(expected), "{option}: {said}");
+        assert!(said.contains("CF0101"), "{option}: {said}");
+    }
+    let (code, said) = fsck(&["-n", "-f", "--contents"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(has(&scratch, &disk.image(), "old"));
+}

@@ -28,6 +28,7 @@ mod hostile_names;
 mod image;
 mod layout;
 mod listings;
+mod lost_objects;
 mod mount;
 mod names;
 mod object_store;

@@ -243,6 +243,38 @@ fn a_verification_names_each_changed_object() {
     });
 }
 
+/// Regression: the readable bytes of a changed object that was given up stayed there, and each later
+/// verification found it.
+#[test]
+fn an_object_that_was_given_up_is_not_needed() {
+    with_secret(|| {
+        let (store, contents) = sealed_volume();
+        let without = OpenOptions { without_objects: true, ..OpenOptions::default() };
+        let mut given_up = 0;
+        for (path, bytes) in all_of(&store) {
+            let mut flipped = bytes.clone();
+            flipped[bytes.len() / 2] ^= 4;
+            let store = Arc::new(store.fork());
+            set(&store, &path, Some(&flipped));
+            let Ok(device) = LogDevice::open(&at(store.clone()), without) else { continue };
+            let found = device.verify(Some(&mut |_| {})).expect("read");
+            if found.is_empty() {
+                continue;
+            }
+            let lost = device.lost_with(&found).expect("read");
+            device.give_up(&found, &[]).expect("given up");
+            assert_eq!(device.verify(Some(&mut |_| {})).expect("read"), [], "{path}");
+            let left = read(&device, 0, contents.len());
+            for (at, (now, before)) in (0..).zip(left.iter().zip(&contents)) {
+                let is_lost = lost.iter().any(|range| range.contains(&at));
+                assert_eq!(*now, if is_lost { 0 } else { *before }, "{path}: byte {at}");
+            }
+            given_up += 1;
+        }
+        assert!(given_up > 3, "{given_up}");
+    });
+}
+
 /// The store hides the newest records from a writer, so that two histories have the same names. It cannot mix
 /// them afterwards: an object or a frame of the one history opens in no other.
 #[test]

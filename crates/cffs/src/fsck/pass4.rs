@@ -150,7 +150,9 @@ impl Bitmaps<'_, '_> {
         self.meta.superblock.free_fragments = free;
         self.meta.superblock.inodes = inodes;
         self.meta.superblock.epoch = self.meta.superblock.epoch.max(self.meta.inventory.epoch_max);
+        // A volume is consistent although contents of its files are lost.
+        let is_left = |code: Code| code.is_final() && code != Code::ContentsLost;
         self.findings.report.consistent =
-            !self.findings.report.problems.iter().any(|p| p.code.is_final());
+            !self.findings.report.problems.iter().any(|problem| is_left(problem.code));
     }
 }

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use cffs::fsck::Report;
+use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::vfs::read_superblock;
 use cffs_object::{LogDevice, Unusable};
 
@@ -25,6 +24,8 @@ pub(super) struct Objects {
     found: Vec<Unusable>,
     /// The inodes of the volume, by its superblock.
     inodes: Option<u64>,
+    /// Whether the volume no longer needs the objects found.
+    are_given_up: bool,
 }
 
 impl Objects {
@@ -37,6 +38,7 @@ impl Objects {
             unusable: BTreeMap::new(),
             found: Vec::new(),
             inodes,
+            are_given_up: false,
         }
     }
 
@@ -45,25 +47,45 @@ impl Objects {
         let mut nothing = |_| {};
         let read: Option<&mut dyn FnMut(u64)> = if contents { Some(&mut nothing) } else { None };
         let found = self.device.verify(read).with_context(|| self.target.display().to_string())?;
+        self.add(found);
+        Ok(())
+    }
+
+    fn add(&mut self, found: Vec<Unusable>) {
         let in_words = |Unusable { object, why, bytes }: &Unusable| {
             (object.clone(), format!("{why} ({} of the volume are in it)", size::show(*bytes)))
         };
         self.unusable.extend(found.iter().map(in_words));
-        self.found = found;
+        self.found.extend(found);
+    }
+
+    /// Adds the ranges of the volume that are lost with the objects to the options of the check. Only reading
+    /// shows that an encrypted object was changed: if not all were read, a check without repair shows the
+    /// changed ones that the check will meet.
+    pub fn find_lost(&mut self, options: &mut CheckOptions) -> Result<(), anyhow::Error> {
+        if self.device.is_encrypted() && !options.contents {
+            let dry = CheckOptions { repair: Repair::No, ..options.clone() };
+            // The check itself reports its errors.
+            let _ = fsck::check(&*self.device, &dry, &());
+            let mut met = self.device.verify_met()?;
+            met.retain(|one| self.found.iter().all(|known| known.object != one.object));
+            self.add(met);
+        }
+        options.lost = self.device.lost_with(&self.found)?;
         Ok(())
     }
 
-    /// The ranges of the volume that are lost with the objects found.
-    pub fn lost(&self) -> io::Result<Vec<Range<u64>>> {
-        self.device.lost_with(&self.found)
-    }
-
-    /// Discards the lost ranges of a repaired volume, except those in which files have contents.
-    pub fn give_up(&self, report: &Report) -> io::Result<()> {
-        match self.found.is_empty() {
-            true => Ok(()),
-            false => self.device.give_up(&self.found, &report.lost_contents),
+    /// Removes the objects from a repaired volume, except the lost ranges in which files have contents.
+    pub fn give_up(&mut self, report: &mut Report) -> io::Result<()> {
+        if self.found.is_empty() {
+            return Ok(());
         }
+        self.device.give_up(&self.found, &report.lost_contents)?;
+        // They were in the objects.
+        report.unreadable_sectors = 0;
+        report.changed = true;
+        self.are_given_up = report.lost_contents.is_empty();
+        Ok(())
     }
 
     /// Whether reads found objects that are missing or damaged.
@@ -100,20 +122,34 @@ impl Objects {
         )
     }
 
-    /// Names the objects whose contents the check took for lost, and counts the lost inodes.
-    pub fn print_lost(&self, report: Option<&Report>) -> anyhow::Result<()> {
+    /// Names the objects whose contents the check took for lost, and counts the lost inodes. Returns the
+    /// least exit code of the check.
+    pub fn print_lost(&self, report: Option<&Report>) -> u8 {
         self.name_all();
-        let (Some(before), Some(report)) = (self.inodes, report) else { return Ok(()) };
-        let lost = before.saturating_sub(report.inodes);
-        if lost > 0 && !self.unusable.is_empty() {
+        let Some(report) = report else { return 0 };
+        let name = self.target.display();
+        let lost = self.inodes.unwrap_or_default().saturating_sub(report.inodes);
+        if let Some(before) = self.inodes.filter(|_| lost > 0 && !self.unusable.is_empty()) {
             let outcome = if report.changed { "are lost" } else { "would be lost" };
-            note!(
-                "{}: {} of {before} {outcome} with these objects",
-                self.target.display(),
-                counted(lost, "inode")
-            );
+            note!("{name}: {} of {before} {outcome} with these objects", counted(lost, "inode"));
         }
-        Ok(())
+        let count = self.found.len() as u64;
+        let (objects, them) = (counted(count, "object"), if count == 1 { "it" } else { "them" });
+        match (count, self.are_given_up) {
+            (0, _) => 0,
+            (_, true) => {
+                note!("{name}: {objects} removed from the volume, which no longer needs {them}");
+                1
+            }
+            (_, false) => {
+                if report.problems.is_empty() {
+                    note!(
+                        "{name}: cffs fsck -y --without-objects {name} removes {them} from the volume"
+                    );
+                }
+                super::PROBLEMS_LEFT
+            }
+        }
     }
 
     fn name_all(&self) {
