@@ -214,11 +214,23 @@ impl Namespace {
         Ok(true)
     }
 
-    /// A sector with `len` free bytes: the last one if it has them, so that entries stay in the
-    /// order of creation; else one with a hole, else a new one.
+    /// A sector with `len` free bytes: that of [`room_in`](Namespace::room_in), or else a new one.
     fn sector_with_room(&self, dir: &mut VnodeGuard<'_>, len: usize) -> Result<SectorIndex> {
+        match self.room_in(dir, len)? {
+            Some(index) => Ok(index),
+            None => self.inodes.containers().append_sectors(dir),
+        }
+    }
+
+    /// A sector with `len` free bytes, if one is found: the last one if it has them, so that entries stay in
+    /// the order of creation; else one with a hole.
+    pub(super) fn room_in(
+        &self,
+        dir: &mut VnodeGuard<'_>,
+        len: usize,
+    ) -> Result<Option<SectorIndex>> {
         if let Some(index) = self.room_at_end(dir, len)? {
-            return Ok(index);
+            return Ok(Some(index));
         }
         let count = self.inodes.containers().sector_count(dir);
         let from = dir.entries.room_from.min(count);
@@ -226,13 +238,13 @@ impl Namespace {
         for index in from..to {
             if self.inodes.containers().sector(dir, SectorIndex(index))?.get().room() >= len {
                 dir.entries.room_from = index;
-                return Ok(SectorIndex(index));
+                return Ok(Some(SectorIndex(index)));
             }
         }
         // The skipped sectors have less room than such an entry takes. A shorter entry may miss room in them;
         // a removal lowers the mark again.
         dir.entries.room_from = to;
-        self.inodes.containers().append_sectors(dir)
+        Ok(None)
     }
 
     /// The first sector of the last block that has `len` free bytes, if the last one has them: a new

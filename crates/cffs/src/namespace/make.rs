@@ -40,19 +40,12 @@ impl Namespace {
         if self.find_hashed(&dir, hash, name)?.is_some() {
             return Err(Error::Exists);
         }
-        // A new file may inherit some.
-        self.inodes.load_attributes(&mut dir)?;
-        let (ino, generation) = self.inodes.locator_table().allocate()?;
-        let inode = build(ino, generation, &dir.inode);
-        let vnode = self.inodes.vnode(inode, None, false);
-        let made =
-            self.promise_inherited(&vnode).and_then(|()| self.enter(&mut dir, name, hash, &vnode));
-        if made.is_err() {
-            self.inodes.space().withdraw_unused(&mut VnodeGuard::new(&vnode));
-            self.inodes.locator_table().free(ino, generation)?;
+        let vnode = self.begin(&mut dir, build)?;
+        if let Err(error) = self.enter(&mut dir, name, hash, &vnode) {
+            self.give_up(&vnode)?;
+            return Err(error);
         }
-        made?;
-        self.recent.note(dir.inode.ino, hash, name, ino);
+        self.recent.note(dir.inode.ino, hash, name, vnode.ino);
         Ok(self.inodes.insert(vnode))
     }
 
@@ -64,16 +57,33 @@ impl Namespace {
     ) -> Result<Arc<Vnode>> {
         let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
-        self.inodes.load_attributes(&mut dir)?;
+        let build =
+            |ino, generation, parent: &Inode| Inode { nlink: 0, ..build(ino, generation, parent) };
+        Ok(self.inodes.insert(self.begin(&mut dir, build)?))
+    }
+
+    /// Makes an inode with a number and space for its attributes. Nothing refers to it yet.
+    pub(super) fn begin(
+        &self,
+        dir: &mut VnodeGuard<'_>,
+        build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
+    ) -> Result<Arc<Vnode>> {
+        // A new file may inherit some.
+        self.inodes.load_attributes(dir)?;
         let (ino, generation) = self.inodes.locator_table().allocate()?;
-        let mut inode = build(ino, generation, &dir.inode);
-        inode.nlink = 0;
-        let vnode = self.inodes.vnode(inode, None, false);
+        let vnode = self.inodes.vnode(build(ino, generation, &dir.inode), None, false);
         if let Err(error) = self.promise_inherited(&vnode) {
-            self.inodes.locator_table().free(ino, generation)?;
+            self.give_up(&vnode)?;
             return Err(error);
         }
-        Ok(self.inodes.insert(vnode))
+        Ok(vnode)
+    }
+
+    /// Frees the number and the space of an inode to which nothing refers.
+    pub(super) fn give_up(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        let mut file = VnodeGuard::new(vnode);
+        self.inodes.space().withdraw_unused(&mut file);
+        self.inodes.locator_table().free(file.inode.ino, file.inode.generation)
     }
 
     /// Promises space for the attributes that a new file inherited.
@@ -83,15 +93,11 @@ impl Namespace {
         if bytes == 0 {
             return Ok(());
         }
-        let promised = self.inodes.space().take_xattr_space(&mut file, bytes);
-        if promised.is_err() {
-            self.inodes.space().withdraw_unused(&mut file);
-        }
-        promised
+        self.inodes.space().take_xattr_space(&mut file, bytes)
     }
 
     /// Gives a file without a name its first one.
-    fn enter(
+    pub(super) fn enter(
         &self,
         dir: &mut VnodeGuard<'_>,
         name: &[u8],
@@ -138,7 +144,7 @@ impl Namespace {
 
     /// The first record of a new inode. Large parts are left to the epoch, which finds a
     /// place for it.
-    fn encode_new(&self, file: &VnodeGuard<'_>) -> EncodedInode {
+    pub(super) fn encode_new(&self, file: &VnodeGuard<'_>) -> EncodedInode {
         let room = self.inodes.layout.sector_bytes as usize / 8;
         let known = file.inode.known_attributes();
         let is_embedded = known.is_some_and(|known| known.encoded_len() <= room);

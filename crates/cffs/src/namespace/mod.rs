@@ -13,6 +13,7 @@ mod entry;
 mod index;
 mod listing;
 mod make;
+mod prepared;
 mod recent;
 mod rename;
 mod scan;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 pub use entry::Found;
 pub use listing::{Visited, read_dir};
+pub use prepared::Prepared;
 pub use rename::{Names, Rename, Renamed};
 pub use scan::scan;
 

@@ -85,6 +85,14 @@ impl<'a> Rename<'a> {
         Ok(Ends { source, source_vnode, target })
     }
 
+    /// Fails if the names cannot be renamed, as [`run`](Rename::run) does before it looks for space.
+    pub fn check(&self, no_replace: bool) -> Result<()> {
+        match self.ends()? {
+            Ends { target: Some(_), .. } if no_replace => Err(Error::Exists),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives a file a new name in place of its old one.
     pub fn run(&self, no_replace: bool) -> Result<Renamed> {
         let Rename { space, names, .. } = *self;

@@ -254,7 +254,8 @@ impl Volume {
             let unlink = || names.unlink(&parent, name, &may_take);
             Ok(self.note_unnamed(&self.accounts.remove_name(&names.inodes, &parent, unlink)?))
         };
-        self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
+        self.delete_unused(self.change(unlink)?);
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -274,7 +275,8 @@ impl Volume {
             let remove = || names.remove_dir(&parent, name, &may_take);
             Ok(self.note_unnamed(&self.accounts.remove_name(&names.inodes, &parent, remove)?))
         };
-        self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
+        self.delete_unused(self.change(remove)?);
+        Ok(())
     }
 
     /// Records that a file has lost its last name, if it has, within the change that removed one. Returns its
@@ -297,6 +299,15 @@ impl Volume {
         self.writer.noted(self.accounts.deleted(&self.inodes().layout, &mut file, destroy))
     }
 
+    /// Deletes a file that the change before left without a name. That change has been made, so a failure
+    /// goes to the log: the next check of the volume finds the file.
+    pub(super) fn delete_unused(&self, unused: Option<InodeNo>) {
+        let Some(ino) = unused else { return };
+        if let Err(error) = self.delete(ino) {
+            tracing::warn!("inode {ino} could not be deleted: {error}");
+        }
+    }
+
     /// Whether a front end, or the kernel, has a reference to a file in addition to the `own` ones of the
     /// caller, and may know its attributes. References are taken before attributes are read: if a file has
     /// none after a change, then no other front end knows the state before the change.
@@ -308,11 +319,8 @@ impl Volume {
     /// last reference.
     pub fn release(&self, ino: InodeNo, references: u64) {
         let _op = self.writer.enter(OpKind::Release, ino);
-        if self.references.release(ino, references)
-            && self.writer.check_writable().is_ok()
-            && let Err(error) = self.delete(ino)
-        {
-            tracing::warn!("inode {ino} could not be deleted: {error}");
+        if self.references.release(ino, references) && self.writer.check_writable().is_ok() {
+            self.delete_unused(Some(ino));
         }
     }
 
@@ -327,8 +335,8 @@ impl Volume {
     /// other way round; `ENOTEMPTY` if the directory to be replaced has entries; `EINVAL` if a
     /// directory would move below itself; `EMLINK` if the new directory has as many directories as
     /// its link count can hold; `EPERM` as of [`unlink`](Volume::unlink), for both names, and if
-    /// the new directory is immutable; those of [changes](super#errors). If only the whiteout
-    /// fails, the file has its new name.
+    /// the new directory is immutable; those of [changes](super#errors). Nothing has been
+    /// renamed then, unless the device failed.
     ///
     /// ```
     /// # use std::sync::Arc;

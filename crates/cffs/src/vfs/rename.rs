@@ -1,15 +1,20 @@
 //! Renames: [`Renaming`].
 
+use std::sync::Arc;
+
 use super::new::Making;
-use super::quota::{check_border, same};
+use super::quota::{Moving, check_border, same};
 use super::{Caller, NewFile, NewKind, RenameMode, Volume};
 use crate::error::{Error, Result};
-use crate::inode::Inode;
-use crate::namespace::{Names, Rename, Renamed};
+use crate::inode::{Inode, Vnode};
+use crate::namespace::{Names, Namespace, Prepared, Rename, Renamed};
 
 /// How often an exchange is tried if others keep changing the names meanwhile; then it fails with
 /// `EAGAIN`.
 const EXCHANGE_TRIES: u32 = 32;
+
+/// The whiteout that a rename left, if it was to leave one.
+type Whiteout = Result<Option<Arc<Vnode>>>;
 
 /// One rename.
 pub(super) struct Renaming<'a> {
@@ -27,28 +32,61 @@ impl Renaming<'_> {
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
-        let may_take = self.caller.may_take();
-        let (moved, unused) = self.volume.change_alone(|names| {
-            let rename = || Rename::new(names, &self.names, &may_take).run(no_replace);
-            let renamed = self.charge(rename, mode)?;
+        let leaves_whiteout = matches!(mode, RenameMode::Whiteout { .. });
+        let (moved, unused, whiteout) = self.volume.change_alone(|names| {
+            if leaves_whiteout {
+                // These errors come before those of the quota.
+                Rename::new(names, &self.names, &self.caller.may_take()).check(no_replace)?;
+            }
+            let rename = || self.rename(names, no_replace, leaves_whiteout);
+            let (renamed, whiteout) = self.charge(leaves_whiteout, rename)?;
             let unused = renamed.replaced.and_then(|vnode| self.volume.note_unnamed(&vnode));
-            Ok((renamed.moved, unused))
+            Ok((renamed.moved, unused, whiteout))
         })?;
-        unused.map_or(Ok(()), |ino| self.volume.delete(ino))?;
-        if moved && matches!(mode, RenameMode::Whiteout { .. }) {
-            // A separate change: if the old name must leave the device first, only this part is tried again
-            // after that epoch, and not the rename.
-            self.volume.change(|_| self.leave_whiteout())?;
-        }
+        self.volume.delete_unused(unused);
+        self.volume.writer.noted(whiteout)?;
         Ok(moved)
     }
 
-    /// Renames, and moves the charge of the file to the quota of its new directory.
+    /// Renames, and gives the old name to a whiteout. What the whiteout needs is taken before the rename,
+    /// since it would be too late to fail afterwards: only a device that fails can be a reason then.
+    fn rename(
+        &self,
+        names: &Namespace,
+        no_replace: bool,
+        leaves_whiteout: bool,
+    ) -> Result<(Renamed, Whiteout)> {
+        let may_take = self.caller.may_take();
+        let rename = Rename::new(names, &self.names, &may_take);
+        if !leaves_whiteout {
+            return Ok((rename.run(no_replace)?, Ok(None)));
+        }
+        let whiteout = self.prepare_whiteout(names)?;
+        match rename.run(no_replace) {
+            Ok(renamed) if renamed.moved => Ok((renamed, whiteout.enter().map(Some))),
+            other => {
+                let given_up = whiteout.give_up();
+                let renamed = other?;
+                Ok((renamed, given_up.map(|()| None)))
+            }
+        }
+    }
+
+    fn prepare_whiteout<'n>(&'n self, names: &'n Namespace) -> Result<Prepared<'n>> {
+        names.inodes.alloc.check_room(self.volume.reserve.spender(self.caller))?;
+        let kind = NewKind::CharDevice(0);
+        let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
+        let making = Making { names, caller: self.caller, new: &new };
+        let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
+        names.prepare(self.names.from, self.names.name, build)
+    }
+
+    /// Renames, moves the charge of the file to the quota of its new directory, and charges the whiteout.
     fn charge(
         &self,
-        rename: impl FnOnce() -> Result<Renamed>,
-        mode: RenameMode,
-    ) -> Result<Renamed> {
+        leaves_whiteout: bool,
+        rename: impl FnOnce() -> Result<(Renamed, Whiteout)>,
+    ) -> Result<(Renamed, Whiteout)> {
         let Volume { accounts, names: space, .. } = self.volume;
         if !accounts.are_any() {
             return rename();
@@ -57,28 +95,34 @@ impl Renaming<'_> {
         let from = accounts.of_changing(inodes, self.names.from)?;
         let to = accounts.of_changing(inodes, self.names.to)?;
         let mut moving = None;
-        if same(&from, &to) {
-            if let (RenameMode::Whiteout { .. }, Some(account)) = (mode, &from) {
-                // The rename must not be done if the whiteout exceeds the quota afterwards.
-                account.take_file()?;
-                account.add(0, -1);
-            }
-        } else {
+        if !same(&from, &to) {
             let source = space.lookup(self.names.from, self.names.name)?;
             let nlink = source.state.read().inode.nlink;
             check_border(&from, &to, &source.state.read(), nlink.saturating_sub(1))?;
             moving = accounts.move_charge(&from, &to, layout, &source)?;
         }
+        let charged = from.as_ref().filter(|_| leaves_whiteout);
+        if let Err(error) = charged.map_or(Ok(()), |account| account.take_file()) {
+            moving.into_iter().for_each(Moving::undo);
+            return Err(error);
+        }
         let renamed = rename();
-        if let Err(error) = &renamed {
+        if let Err(error) | Ok((_, Err(error))) = &renamed {
             from.iter().chain(&to).for_each(|account| account.doubt_after(error));
         }
-        if let (Err(_) | Ok(Renamed { moved: false, .. }), Some(moving)) = (&renamed, moving) {
+        if let (Err(_) | Ok((Renamed { moved: false, .. }, _)), Some(moving)) = (&renamed, moving) {
             moving.undo();
+        }
+        match (&renamed, charged) {
+            (_, None) => {}
+            (Ok((_, Ok(Some(whiteout)))), Some(account)) => {
+                accounts.settle_new(account, layout, whiteout);
+            }
+            (_, Some(account)) => account.add(0, -1),
         }
         accounts.settle_dir(from.as_ref(), layout, self.names.from);
         accounts.settle_dir(to.as_ref(), layout, self.names.to);
-        if let Ok(Renamed { replaced: Some(replaced), .. }) = &renamed {
+        if let Ok((Renamed { replaced: Some(replaced), .. }, _)) = &renamed {
             accounts.lost_name(to.as_ref(), layout, self.names.to, replaced);
         }
         renamed
@@ -90,16 +134,6 @@ impl Renaming<'_> {
         let from = accounts.of_dir(&space.inodes, self.names.from)?;
         let to = accounts.of_dir(&space.inodes, self.names.to)?;
         if same(&from, &to) { Ok(()) } else { Err(Error::OtherQuota) }
-    }
-
-    fn leave_whiteout(&self) -> Result<()> {
-        let kind = NewKind::CharDevice(0);
-        let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
-        let making = Making { names: &self.volume.names, caller: self.caller, new: &new };
-        let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
-        let Volume { names, accounts, .. } = self.volume;
-        let create = || names.create(self.names.from, self.names.name, &|_| Ok(()), build);
-        accounts.make(&names.inodes, self.names.from, create).map(drop)
     }
 
     /// Two sectors cannot be written as one, so the inodes first move to the external table, and

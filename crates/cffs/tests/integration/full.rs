@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use cffs::device::MemoryDevice;
 use cffs::error::Error;
+use cffs::format::inode::FileType;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, Caller, NewKind, SetAttr, Volume};
+use cffs::vfs::{AllocateMode, Caller, NewKind, RenameMode, SetAttr, Volume};
 
 use cffs_testing::golden::sample;
 use cffs_testing::setup;
@@ -281,6 +282,45 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
 
 /// The kernel forgets a removed file by a message without an answer. An operation that finds no space waits
 /// for that, but not for files that a program keeps using.
+/// A whiteout takes as much as a new file: there is none without space, and then no rename either.
+#[test]
+fn a_rename_on_a_full_volume_leaves_a_whiteout_or_changes_nothing() {
+    const NAME_BYTES: usize = 250;
+    let root = InodeNo::ROOT;
+    let name = |kind: &str, number: u32| format!("{kind}{number:0>NAME_BYTES$}").into_bytes();
+    for (_, options) in sample::kinds() {
+        let (device, volume) = in_pieces(&options);
+        let fits =
+            |number: &u32| match sample::make(&volume, root, &name("f", *number), NewKind::Regular)
+            {
+                Err(Error::NoSpace) => false,
+                made => made.is_ok(),
+            };
+        let made = (0..20_000).take_while(fits).count() as u32;
+        let (mut refused, mut renamed) = (0, 0);
+        for number in 0..made {
+            // A longer name needs a place of its own.
+            let (old, new) = (name("f", number), name("to", number));
+            let mode = RenameMode::Whiteout { no_replace: true };
+            match volume.rename(&Caller::ROOT, root, &old, root, &new, mode) {
+                Ok(_) => renamed += 1,
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            let file_type = |name: &[u8]| {
+                let attr = volume.lookup(root, name).ok()?;
+                volume.release(attr.ino, 1);
+                Some(attr.file_type)
+            };
+            let found = (file_type(&old), file_type(&new));
+            let whole = (Some(FileType::CharDevice), Some(FileType::Regular));
+            assert!(found == whole || found == (Some(FileType::Regular), None), "{found:?}");
+        }
+        assert!(refused > 0, "{renamed} of {made} were renamed");
+        closes_clean(&device, &volume);
+    }
+}
+
 #[test]
 fn space_of_a_file_that_was_just_removed_is_waited_for() {
     let (_, options) = sample::kinds().swap_remove(0);

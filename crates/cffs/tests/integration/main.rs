@@ -38,6 +38,7 @@ mod nearly_full;
 mod online;
 mod placement;
 mod protect;
+mod quota_cases;
 mod quotas;
 mod reserve;
 mod safeguards;

@@ -25,35 +25,35 @@ use cffs_testing::setup::{DIRECTORY, FILE, made, new, open, recover};
 const ROOT: InodeNo = InodeNo::ROOT;
 const ME: &Caller<'static> = &Caller::ROOT;
 
-fn check(volume: &Volume, when: &str) {
+pub(super) fn check(volume: &Volume, when: &str) {
     if let Err(why) = quota::check(volume) {
         panic!("{when}: {why}");
     }
 }
 
-fn make_dir(volume: &Volume, dir: InodeNo, name: &str) -> InodeNo {
+pub(super) fn make_dir(volume: &Volume, dir: InodeNo, name: &str) -> InodeNo {
     let made = volume.make(ME, dir, name.as_bytes(), &DIRECTORY).expect("made").ino;
     volume.release(made, 1);
     made
 }
 
-fn make_file(volume: &Volume, dir: InodeNo, name: &str, bytes: usize) -> InodeNo {
+pub(super) fn make_file(volume: &Volume, dir: InodeNo, name: &str, bytes: usize) -> InodeNo {
     let made = volume.make(ME, dir, name.as_bytes(), &FILE).expect("made").ino;
     assert_eq!(volume.write(ME, made, 0, &vec![7; bytes]).expect("written"), bytes);
     volume.release(made, 1);
     made
 }
 
-fn bytes(bytes: u64) -> Amount {
+pub(super) fn bytes(bytes: u64) -> Amount {
     Amount { bytes, ..Amount::UNLIMITED }
 }
 
-fn files(files: u64) -> Amount {
+pub(super) fn files(files: u64) -> Amount {
     Amount { files, ..Amount::UNLIMITED }
 }
 
 /// A volume with a directory that has a quota.
-fn with_quota(limits: Amount) -> (Arc<MemoryDevice>, Volume, InodeNo) {
+pub(super) fn with_quota(limits: Amount) -> (Arc<MemoryDevice>, Volume, InodeNo) {
     let device = made(64 << 20);
     let volume = open(device.clone(), OpenOptions::default());
     let dir = make_dir(&volume, ROOT, "q");
@@ -583,7 +583,7 @@ fn set_again(volume: &Volume, dir: InodeNo) {
 }
 
 /// Fails if a check of a volume that was closed finds anything, above all a wrong account.
-fn check_closed(device: &MemoryDevice, when: &str) {
+pub(super) fn check_closed(device: &MemoryDevice, when: &str) {
     let options = CheckOptions { repair: Repair::No, force: true, ..CheckOptions::default() };
     let report = fsck::check(device, &options, &()).expect("checked");
     assert!(report.problems.is_empty(), "{when}: {:?}", report.problems);

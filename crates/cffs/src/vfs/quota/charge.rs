@@ -210,6 +210,11 @@ impl Accounts {
         }
     }
 
+    /// Charges a file that was made, which already counts as one.
+    pub fn settle_new(&self, account: &Arc<Account>, layout: &Layout, file: &Arc<Vnode>) {
+        settle(account, layout, &mut file.state.write());
+    }
+
     /// After a file lost a name in a directory. Without a name, it stays charged until it is deleted.
     pub fn lost_name(
         &self,
@@ -306,7 +311,7 @@ impl Accounts {
         match (&made, &account) {
             (_, None) => {}
             (Ok(vnode), Some(account)) => {
-                settle(account, &inodes.layout, &mut vnode.state.write());
+                self.settle_new(account, &inodes.layout, vnode);
             }
             (Err(error), Some(account)) => {
                 account.add(0, -1);

@@ -22,9 +22,12 @@ pub(in crate::vfs) struct Accounts {
     /// 0 without accounts; otherwise it grows with each quota that is set or removed.
     version: AtomicU32,
     by_dir: Mutex<Table>,
-    /// Accounts that are not counted yet, with their directories.
-    uncounted: Mutex<Vec<(Arc<Account>, Arc<Vnode>)>>,
+    uncounted: Mutex<Vec<Uncounted>>,
 }
+
+/// An account that is not counted yet, with its directory. Without one, the directory is not found yet, and
+/// the account is in no table.
+pub(super) type Uncounted = (Arc<Account>, Option<Arc<Vnode>>);
 
 #[derive(Default)]
 struct Table {
@@ -74,12 +77,12 @@ impl Accounts {
     }
 
     /// Records accounts that are to be counted when they are first needed.
-    pub fn set_uncounted(&self, accounts: Vec<(Arc<Account>, Arc<Vnode>)>) {
+    pub fn set_uncounted(&self, accounts: Vec<Uncounted>) {
         *self.uncounted.lock() = accounts;
     }
 
     /// These accounts.
-    pub fn uncounted(&self) -> Vec<(Arc<Account>, Arc<Vnode>)> {
+    pub fn uncounted(&self) -> Vec<Uncounted> {
         self.uncounted.lock().clone()
     }
 

@@ -23,9 +23,11 @@ use crate::units::InodeNo;
 
 mod charge;
 mod count;
+mod locate;
 mod members;
 
-pub(super) use charge::{Charging, Growth, charge_inline, check_border};
+pub(super) use charge::{Charging, Growth, Moving, charge_inline, check_border};
+use members::Uncounted;
 pub(super) use members::{Accounts, same};
 
 /// A quota.
@@ -86,7 +88,7 @@ impl<'a> Quotas<'a> {
     /// Without the limit if the file or a directory above it cannot be read.
     pub fn stat_fs(&self, ino: InodeNo) -> StatFs {
         let whole = self.volume.stat_fs();
-        if !self.volume.accounts.are_any() || self.count_late().is_err() {
+        if self.count_late().is_err() || !self.volume.accounts.are_any() {
             return whole;
         }
         let vnode = self.volume.writer.vnode(ino);
@@ -265,10 +267,19 @@ impl<'a> Quotas<'a> {
                 return Ok(());
             }
         };
+        // The numbers of new directories may lead nowhere yet.
+        let is_searched = options.read_only && !is_clean;
         let mut uncounted = Vec::new();
         let _alone = writer.gate.write();
         for record in records {
+            let limits = Amount { bytes: record.limit_bytes, files: record.limit_files };
+            let used = Amount { bytes: record.used_bytes, files: record.used_files };
+            let account = Arc::new(Account::new(record.dir, record.generation, limits, used));
             let vnode = match names.inodes.get(record.dir) {
+                Err(_) if is_searched => {
+                    uncounted.push((account, None));
+                    continue;
+                }
                 Ok(vnode) => vnode,
                 Err(Error::Stale) => continue,
                 Err(error) => {
@@ -283,12 +294,9 @@ impl<'a> Quotas<'a> {
                     continue;
                 }
             }
-            let limits = Amount { bytes: record.limit_bytes, files: record.limit_files };
-            let used = Amount { bytes: record.used_bytes, files: record.used_files };
-            let account = Arc::new(Account::new(record.dir, record.generation, limits, used));
             accounts.insert(account.clone());
             if !is_clean || record.mounts != mounts || mounts == 0 {
-                uncounted.push((account, vnode));
+                uncounted.push((account, Some(vnode)));
             }
         }
         if options.read_only {
@@ -300,10 +308,11 @@ impl<'a> Quotas<'a> {
     }
 
     /// Counts trees when the volume is opened.
-    fn count_all(&self, uncounted: &[(Arc<Account>, Arc<Vnode>)]) -> Result<()> {
+    fn count_all(&self, uncounted: &[Uncounted]) -> Result<()> {
         let Volume { accounts, names, .. } = self.volume;
         let (mut counted, mut externals, mut is_partial) = (Vec::new(), HashSet::new(), false);
         for (account, vnode) in uncounted {
+            let Some(vnode) = vnode else { continue };
             tracing::info!(dir = account.dir.0, "counting the tree of a quota");
             account.set_used(Amount::default());
             let counting = count::Counting::new(names, accounts, account).lenient();
@@ -333,7 +342,13 @@ impl<'a> Quotas<'a> {
             return Ok(());
         }
         let _turn = self.volume.marking.lock();
-        for (account, vnode) in accounts.uncounted() {
+        let mut uncounted = accounts.uncounted();
+        locate::locate(names, &mut uncounted)?;
+        let found: Vec<_> = uncounted.into_iter().filter_map(|(a, dir)| Some((a, dir?))).collect();
+        for (account, _) in found.iter().filter(|(account, _)| accounts.at(account.dir).is_none()) {
+            accounts.insert(account.clone());
+        }
+        for (account, vnode) in found {
             account.set_used(Amount::default());
             let counting = count::Counting::new(names, accounts, &account).lenient().read_only();
             counting.run(&vnode, false)?;

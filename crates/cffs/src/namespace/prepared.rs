@@ -1,0 +1,76 @@
+//! Files that get their names later in the same change: [`Prepared`].
+
+use std::sync::Arc;
+
+use super::Namespace;
+use crate::alloc::Spender;
+use crate::error::{Error, Result};
+use crate::format::sector::entry_bytes;
+use crate::inode::{Inode, Vnode, VnodeGuard};
+use crate::units::InodeNo;
+
+/// Blocks that naming a new file can take: one of sectors and one of an extent tree, in the directory and in
+/// the external table.
+const NAME_BLOCKS_MAX: u64 = 4;
+
+/// A new file that has its number, and promised space for its name. No other change may be in progress until
+/// it gets the name or is given up.
+pub struct Prepared<'a> {
+    space: &'a Namespace,
+    parent: &'a Arc<Vnode>,
+    name: &'a [u8],
+    vnode: Arc<Vnode>,
+}
+
+impl Namespace {
+    /// Prepares a file for a name that the directory loses before: `build` gets its number, its generation and
+    /// the directory's inode.
+    pub fn prepare<'a>(
+        &'a self,
+        parent: &'a Arc<Vnode>,
+        name: &'a [u8],
+        build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
+    ) -> Result<Prepared<'a>> {
+        let mut dir = VnodeGuard::new(parent);
+        self.check_dir(&dir)?;
+        let alloc = &self.inodes.alloc;
+        alloc.promise_blocks(NAME_BLOCKS_MAX, Spender::Privileged)?;
+        let begun = self.begin(&mut dir, build);
+        let vnode = begun.inspect_err(|_| alloc.withdraw_blocks(NAME_BLOCKS_MAX))?;
+        let len = {
+            let encoded = self.encode_new(&VnodeGuard::new(&vnode));
+            entry_bytes(name.len(), encoded.record().len())
+        };
+        let prepared = Prepared { space: self, parent, name, vnode };
+        // The name takes a sector that can be read.
+        match self.room_in(&mut dir, len) {
+            Ok(_) => Ok(prepared),
+            Err(error) => prepared.give_up().and(Err(error)),
+        }
+    }
+}
+
+impl Prepared<'_> {
+    /// Gives the file its name, which the directory must not have any more. It fails only if a block cannot
+    /// be read.
+    pub fn enter(self) -> Result<Arc<Vnode>> {
+        let Prepared { space, parent, name, vnode } = self;
+        space.inodes.alloc.withdraw_blocks(NAME_BLOCKS_MAX);
+        let hash = space.hash(name)?;
+        let mut dir = VnodeGuard::new(parent);
+        let entered = space.enter(&mut dir, name, hash, &vnode);
+        if let Err(error) = entered {
+            debug_assert!(!matches!(error, Error::NoSpace | Error::EpochNeeded), "{error}");
+            space.give_up(&vnode)?;
+            return Err(error);
+        }
+        space.recent.note(dir.inode.ino, hash, name, vnode.ino);
+        Ok(space.inodes.insert(vnode))
+    }
+
+    /// Frees what was prepared.
+    pub fn give_up(self) -> Result<()> {
+        self.space.inodes.alloc.withdraw_blocks(NAME_BLOCKS_MAX);
+        self.space.give_up(&self.vnode)
+    }
+}
