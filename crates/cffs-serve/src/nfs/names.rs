@@ -177,8 +177,26 @@ impl Request<'_> {
                 .inspect(|attr| dir.changed(Change::Contents(attr.ino, 0, None)))
                 .map_err(&failed),
         };
+        if attr.is_err() {
+            self.take_back(dir, name, &made);
+        }
         volume.release(made.ino, 1);
         Ok((attr?, true))
+    }
+
+    /// Removes a new file that could not get its attributes: a call that fails makes no file.
+    fn take_back(&self, dir: &File<'_>, name: &[u8], made: &Attr) {
+        let volume = &self.exported.volume;
+        let is_made = |file: &Attr, _: Option<&Attr>| file.ino == made.ino;
+        let caller = dir.user.caller(Some(&is_made));
+        let removed = match made.file_type {
+            FileType::Directory => volume.remove_dir(&caller, dir.ino(), name),
+            _ => volume.unlink(&caller, dir.ino(), name),
+        };
+        if let Err(error) = removed {
+            tracing::warn!("a file that could not get its attributes stays: {error}");
+        }
+        dir.changed_name(name);
     }
 
     /// The existing file with the name, for CREATE; only its size is set.

@@ -73,6 +73,21 @@ fn names_are_created_and_removed() {
     assert_eq!(failure(gone), nfsstat3::NFS3ERR_STALE);
 }
 
+/// The file stayed, although the client was told that it was not made.
+#[test]
+fn a_file_that_cannot_get_its_attributes_is_not_made() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    let attributes = |size| sattr3 { size: Nfs3Option::Some(size), ..sattr3::default() };
+    let file = CREATE3args { where_: at(&root, "f"), how: createhow3::GUARDED(attributes(u64::MAX)) };
+    assert_eq!(failure(now(client.create(&file))), nfsstat3::NFS3ERR_FBIG);
+    assert_eq!(failure(lookup(&mut client, &root, "f")), nfsstat3::NFS3ERR_NOENT);
+    let dir = MKDIR3args { where_: at(&root, "d"), attributes: attributes(1) };
+    assert_eq!(failure(now(client.mkdir(&dir))), nfsstat3::NFS3ERR_ISDIR);
+    assert_eq!(failure(lookup(&mut client, &root, "d")), nfsstat3::NFS3ERR_NOENT);
+}
+
 #[test]
 fn special_files_are_created_as_requested() {
     let served = Served::new(&[ALL]);
