@@ -337,9 +337,10 @@ fn a_copy_without_a_refused_attribute_has_all_others() {
     let source = scratch.path().join("source");
     fs::create_dir_all(source.join("dir")).expect("made");
     fs::write(source.join("file"), "contents").expect("written");
-    for name in ["file", "dir"] {
+    let refused = [("file", "security.b"), ("dir", "trusted.b")];
+    for (name, refused) in refused {
         let path = source.join(name);
-        for attribute in ["user.a", "trusted.b", "user.c"] {
+        for attribute in [refused, "security.selinux", "user.a", "user.c"] {
             setxattr(&path, attribute, b"value", XattrFlags::empty()).expect("set");
         }
         chown(&path, Some(OWNER), Some(OWNER)).expect("given away");
@@ -362,14 +363,17 @@ fn a_copy_without_a_refused_attribute_has_all_others() {
                 .stdin(File::open(scratch.path().join("archive")).expect("opened")),
         ),
     ];
-    let refused = format!("\"trusted.b={:?}\", ", b"value");
+    let shows = |name: &str| format!("\"{name}={:?}\", ", b"value");
     for (into, said) in into.iter().zip(said) {
-        for name in ["file", "dir"] {
-            let is_named = |line: &str| line.contains(name) && line.contains("trusted.b");
+        assert!(!said.contains("selinux"), "a label is left out: {said}");
+        for (name, refused) in refused {
+            let is_named = |line: &str| line.contains(name) && line.contains(refused);
             assert!(said.lines().any(is_named), "{name}: {said}");
-            let wanted = shown(&source)[Path::new(name)].clone();
-            assert!(wanted.contains(&refused), "{wanted}");
-            let wanted = wanted.replace(&refused, "");
+            let mut wanted = shown(&source)[Path::new(name)].clone();
+            for attribute in [refused, "security.selinux"] {
+                assert!(wanted.contains(&shows(attribute)), "{wanted}");
+                wanted = wanted.replace(&shows(attribute), "");
+            }
             assert_eq!(shown(into)[Path::new(name)], wanted, "{said}");
         }
     }

@@ -519,15 +519,17 @@ impl Node {
     /// Whether a copy of a file gets an extended attribute of it. No copy has the attributes of the file
     /// system itself. A copy without the `owner` gets no capabilities, which give rights to callers that run
     /// it, as set-id bits do. The server of a mounted volume sets capabilities, but no other attributes of
-    /// `security.`, which label the files of one machine, and none of `trusted.`; the latter fail for a
-    /// caller that copies the owner, and so all attributes.
+    /// `security.` and none of `trusted.`: they fail for a caller that copies the owner, and so all
+    /// attributes. Labels that this machine gives to its files are left out.
     pub fn copies_xattr(&self, name: &[u8], owner: bool) -> bool {
         match name {
             name if is_own(name) => false,
             name if is_privilege(name) => owner,
             _ if !self.is_attached() => true,
-            name if name.starts_with(b"trusted.") => owner,
-            name => !name.starts_with(b"security."),
+            name if is_label(name) => false,
+            name => {
+                owner || ![&b"trusted."[..], b"security."].iter().any(|of| name.starts_with(of))
+            }
         }
     }
 
@@ -538,6 +540,13 @@ impl Node {
             Place::Server(_) => Err(Error::Mounted("unmount it, and open the image")),
         }
     }
+}
+
+/// Whether an attribute is one that SELinux, Smack, AppArmor or EVM gives to each file of a machine.
+fn is_label(name: &[u8]) -> bool {
+    let of_security = name.strip_prefix(b"security.").unwrap_or_default();
+    of_security.starts_with(b"SMACK64")
+        || [&b"selinux"[..], b"apparmor", b"evm"].contains(&of_security)
 }
 
 impl Drop for Node {
