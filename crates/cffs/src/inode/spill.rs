@@ -54,6 +54,12 @@ impl SpacePlan<'_> {
         promised
     }
 
+    /// The most blocks that [`promise_block`](SpacePlan::promise_block) takes after another change of the map.
+    pub fn blocks_promised_max(&self, file: &VnodeState) -> u64 {
+        let tree = self.tree_blocks_max(file, file.promised.map_changes + 2);
+        1 + tree + u64::from(file.inode.has_attributes())
+    }
+
     fn tree_blocks_max(&self, file: &VnodeState, changes: u64) -> u64 {
         let block_bytes = self.layout.block_bytes;
         file.inode.map().map_or(0, |map| map.tree_blocks_max(changes, block_bytes))

@@ -9,10 +9,6 @@ use crate::format::sector::entry_bytes;
 use crate::inode::{Inode, Vnode, VnodeGuard};
 use crate::units::InodeNo;
 
-/// Blocks that naming a new file can take: one of sectors and one of an extent tree, in the directory and in
-/// the external table.
-const NAME_BLOCKS_MAX: u64 = 4;
-
 /// A new file that has its number, and promised space for its name. No other change may be in progress until
 /// it gets the name or is given up.
 pub struct Prepared<'a> {
@@ -20,6 +16,8 @@ pub struct Prepared<'a> {
     parent: &'a Arc<Vnode>,
     name: &'a [u8],
     vnode: Arc<Vnode>,
+    /// The blocks that are promised.
+    blocks: u64,
 }
 
 impl Namespace {
@@ -33,15 +31,21 @@ impl Namespace {
     ) -> Result<Prepared<'a>> {
         let mut dir = VnodeGuard::new(parent);
         self.check_dir(&dir)?;
-        let alloc = &self.inodes.alloc;
-        alloc.promise_blocks(NAME_BLOCKS_MAX, Spender::Privileged)?;
+        let (alloc, space) = (&self.inodes.alloc, self.inodes.space());
+        // A block of sectors, of the directory and of the external table, and their extents.
+        let mut blocks = space.blocks_promised_max(&dir);
+        if !self.inodes.features.embed {
+            let table = self.inodes.system(InodeNo::EXTERNAL)?;
+            blocks += space.blocks_promised_max(&table.state.read());
+        }
+        alloc.promise_blocks(blocks, Spender::Privileged)?;
         let begun = self.begin(&mut dir, build);
-        let vnode = begun.inspect_err(|_| alloc.withdraw_blocks(NAME_BLOCKS_MAX))?;
+        let vnode = begun.inspect_err(|_| alloc.withdraw_blocks(blocks))?;
         let len = {
             let encoded = self.encode_new(&VnodeGuard::new(&vnode));
             entry_bytes(name.len(), encoded.record().len())
         };
-        let prepared = Prepared { space: self, parent, name, vnode };
+        let prepared = Prepared { space: self, parent, name, vnode, blocks };
         // The name takes a sector that can be read.
         match self.room_in(&mut dir, len) {
             Ok(_) => Ok(prepared),
@@ -54,8 +58,8 @@ impl Prepared<'_> {
     /// Gives the file its name, which the directory must not have any more. It fails only if a block cannot
     /// be read.
     pub fn enter(self) -> Result<Arc<Vnode>> {
-        let Prepared { space, parent, name, vnode } = self;
-        space.inodes.alloc.withdraw_blocks(NAME_BLOCKS_MAX);
+        let Prepared { space, parent, name, vnode, blocks } = self;
+        space.inodes.alloc.withdraw_blocks(blocks);
         let hash = space.hash(name)?;
         let mut dir = VnodeGuard::new(parent);
         let entered = space.enter(&mut dir, name, hash, &vnode);
@@ -70,7 +74,7 @@ impl Prepared<'_> {
 
     /// Frees what was prepared.
     pub fn give_up(self) -> Result<()> {
-        self.space.inodes.alloc.withdraw_blocks(NAME_BLOCKS_MAX);
+        self.space.inodes.alloc.withdraw_blocks(self.blocks);
         self.space.give_up(&self.vnode)
     }
 }

@@ -80,7 +80,8 @@ fn a_file_that_cannot_get_its_attributes_is_not_made() {
     let mut client = served.client(0, 0);
     let root = served.root();
     let attributes = |size| sattr3 { size: Nfs3Option::Some(size), ..sattr3::default() };
-    let file = CREATE3args { where_: at(&root, "f"), how: createhow3::GUARDED(attributes(u64::MAX)) };
+    let file =
+        CREATE3args { where_: at(&root, "f"), how: createhow3::GUARDED(attributes(u64::MAX)) };
     assert_eq!(failure(now(client.create(&file))), nfsstat3::NFS3ERR_FBIG);
     assert_eq!(failure(lookup(&mut client, &root, "f")), nfsstat3::NFS3ERR_NOENT);
     let dir = MKDIR3args { where_: at(&root, "d"), attributes: attributes(1) };

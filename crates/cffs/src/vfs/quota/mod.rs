@@ -267,7 +267,7 @@ impl<'a> Quotas<'a> {
                 return Ok(());
             }
         };
-        // The numbers of new directories may lead nowhere yet.
+        // The locator table on the device may not have new directories yet.
         let is_searched = options.read_only && !is_clean;
         let mut uncounted = Vec::new();
         let _alone = writer.gate.write();
