@@ -54,7 +54,7 @@ impl SpacePlan<'_> {
         promised
     }
 
-    /// The most blocks that [`promise_block`](SpacePlan::promise_block) takes after another change of the map.
+    /// The most blocks that [`SpacePlan::promise_block`] takes after another change of the map.
     pub fn blocks_promised_max(&self, file: &VnodeState) -> u64 {
         let tree = self.tree_blocks_max(file, file.promised.map_changes + 2);
         1 + tree + u64::from(file.inode.has_attributes())

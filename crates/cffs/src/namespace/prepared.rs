@@ -21,8 +21,8 @@ pub struct Prepared<'a> {
 }
 
 impl Namespace {
-    /// Prepares a file for a name that the directory loses before: `build` gets its number, its generation and
-    /// the directory's inode.
+    /// Prepares a file for a name that the directory loses before: `build` gets its number, its generation
+    /// and the directory's inode.
     pub fn prepare<'a>(
         &'a self,
         parent: &'a Arc<Vnode>,

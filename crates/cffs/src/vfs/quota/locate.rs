@@ -1,7 +1,7 @@
 //! Directories with quotas that only a walk finds.
 //!
-//! A volume that another program has open, or that was not closed, is read without recovery: the locator table
-//! on the device may not have new directories yet. Their names are on the device.
+//! A volume that another program has open, or that was not closed, is read without recovery: the locator
+//! table on the device may not have new directories yet. Their names are on the device.
 
 use std::collections::HashSet;
 
