@@ -20,41 +20,39 @@ pub struct Prepared<'a> {
     blocks: u64,
 }
 
-impl Namespace {
+impl<'a> Prepared<'a> {
     /// Prepares a file for a name that the directory loses before: `build` gets its number, its generation
     /// and the directory's inode.
-    pub fn prepare<'a>(
-        &'a self,
+    pub fn new(
+        space: &'a Namespace,
         parent: &'a Arc<Vnode>,
         name: &'a [u8],
         build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
     ) -> Result<Prepared<'a>> {
         let mut dir = VnodeGuard::new(parent);
-        self.check_dir(&dir)?;
-        let (alloc, space) = (&self.inodes.alloc, self.inodes.space());
+        space.check_dir(&dir)?;
+        let (inodes, plan) = (&space.inodes, space.inodes.space());
         // A block of sectors, of the directory and of the external table, and their extents.
-        let mut blocks = space.blocks_promised_max(&dir);
-        if !self.inodes.features.embed {
-            let table = self.inodes.system(InodeNo::EXTERNAL)?;
-            blocks += space.blocks_promised_max(&table.state.read());
+        let mut blocks = plan.blocks_promised_max(&dir);
+        if !inodes.features.embed {
+            let table = inodes.system(InodeNo::EXTERNAL)?;
+            blocks += plan.blocks_promised_max(&table.state.read());
         }
-        alloc.promise_blocks(blocks, Spender::Privileged)?;
-        let begun = self.begin(&mut dir, build);
-        let vnode = begun.inspect_err(|_| alloc.withdraw_blocks(blocks))?;
+        inodes.alloc.promise_blocks(blocks, Spender::Privileged)?;
+        let begun = space.begin(&mut dir, build);
+        let vnode = begun.inspect_err(|_| inodes.alloc.withdraw_blocks(blocks))?;
         let len = {
-            let encoded = self.encode_new(&VnodeGuard::new(&vnode));
+            let encoded = space.encode_new(&VnodeGuard::new(&vnode));
             entry_bytes(name.len(), encoded.record().len())
         };
-        let prepared = Prepared { space: self, parent, name, vnode, blocks };
+        let prepared = Prepared { space, parent, name, vnode, blocks };
         // The name takes a sector that can be read.
-        match self.room_in(&mut dir, len) {
+        match space.room_in(&mut dir, len) {
             Ok(_) => Ok(prepared),
             Err(error) => prepared.give_up().and(Err(error)),
         }
     }
-}
 
-impl Prepared<'_> {
     /// Gives the file its name, which the directory must not have any more. It fails only if a block cannot
     /// be read.
     pub fn enter(self) -> Result<Arc<Vnode>> {
@@ -72,7 +70,7 @@ impl Prepared<'_> {
         Ok(space.inodes.insert(vnode))
     }
 
-    /// Frees what was prepared.
+    /// Frees the number and the space.
     pub fn give_up(self) -> Result<()> {
         self.space.inodes.alloc.withdraw_blocks(self.blocks);
         self.space.give_up(&self.vnode)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::new::Making;
 use super::quota::unless_exists;
+use super::references::delete_unused;
 use super::rename::Renaming;
 use super::types::{Access, Plus};
 use super::{Attr, Caller, DirEntry, NewFile, RenameMode, Volume};
@@ -254,7 +255,7 @@ impl Volume {
             let unlink = || names.unlink(&parent, name, &may_take);
             Ok(self.note_unnamed(&self.accounts.remove_name(&names.inodes, &parent, unlink)?))
         };
-        self.delete_unused(self.change(unlink)?);
+        delete_unused(self, self.change(unlink)?);
         Ok(())
     }
 
@@ -275,7 +276,7 @@ impl Volume {
             let remove = || names.remove_dir(&parent, name, &may_take);
             Ok(self.note_unnamed(&self.accounts.remove_name(&names.inodes, &parent, remove)?))
         };
-        self.delete_unused(self.change(remove)?);
+        delete_unused(self, self.change(remove)?);
         Ok(())
     }
 
@@ -299,15 +300,6 @@ impl Volume {
         self.writer.noted(self.accounts.deleted(&self.inodes().layout, &mut file, destroy))
     }
 
-    /// Deletes a file that the change before left without a name. That change has been made, so a failure
-    /// goes to the log: the next check of the volume finds the file.
-    pub(super) fn delete_unused(&self, unused: Option<InodeNo>) {
-        let Some(ino) = unused else { return };
-        if let Err(error) = self.delete(ino) {
-            tracing::warn!("inode {ino} could not be deleted: {error}");
-        }
-    }
-
     /// Whether a front end, or the kernel, has a reference to a file in addition to the `own` ones of the
     /// caller, and may know its attributes. References are taken before attributes are read: if a file has
     /// none after a change, then no other front end knows the state before the change.
@@ -320,7 +312,7 @@ impl Volume {
     pub fn release(&self, ino: InodeNo, references: u64) {
         let _op = self.writer.enter(OpKind::Release, ino);
         if self.references.release(ino, references) && self.writer.check_writable().is_ok() {
-            self.delete_unused(Some(ino));
+            delete_unused(self, Some(ino));
         }
     }
 

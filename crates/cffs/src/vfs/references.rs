@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
 
+use super::Volume;
 use crate::lock::{Mutex, Rank};
 use crate::padded::Padded;
 use crate::units::InodeNo;
@@ -221,6 +222,15 @@ impl References {
             shard.orphans.iter().copied().collect::<Vec<_>>()
         };
         self.0.iter().flat_map(end).collect()
+    }
+}
+
+/// Deletes a file that the change before left without a name. That change has been made, so a failure goes to
+/// the log: the next check of the volume finds the file.
+pub(super) fn delete_unused(volume: &Volume, unused: Option<InodeNo>) {
+    let Some(ino) = unused else { return };
+    if let Err(error) = volume.delete(ino) {
+        tracing::warn!("inode {ino} could not be deleted: {error}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::new::Making;
 use super::quota::{Moving, check_border, same};
+use super::references::delete_unused;
 use super::{Caller, NewFile, NewKind, RenameMode, Volume};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Vnode};
@@ -43,7 +44,7 @@ impl Renaming<'_> {
             let unused = renamed.replaced.and_then(|vnode| self.volume.note_unnamed(&vnode));
             Ok((renamed.moved, unused, whiteout))
         })?;
-        self.volume.delete_unused(unused);
+        delete_unused(self.volume, unused);
         self.volume.writer.noted(whiteout)?;
         Ok(moved)
     }
@@ -78,7 +79,7 @@ impl Renaming<'_> {
         let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
         let making = Making { names, caller: self.caller, new: &new };
         let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
-        names.prepare(self.names.from, self.names.name, build)
+        Prepared::new(names, self.names.from, self.names.name, build)
     }
 
     /// Renames, moves the charge of the file to the quota of its new directory, and charges the whiteout.
