@@ -310,7 +310,6 @@ impl Clone<'_> {
         copy_xattrs(self.volume, self.caller, target.ino(), &xattrs)?;
         let uid = if is_root { attr.uid } else { self.caller.uid };
         let keeps_group = is_root || self.caller.may_act_for(attr.gid);
-        let gid = if keeps_group { attr.gid } else { self.caller.gid };
         let keeps = |is_kept: bool, bit: u32| if is_kept { attr.permissions & bit } else { 0 };
         let set_id = keeps(uid == attr.uid, SET_USER_ID) | keeps(keeps_group, SET_GROUP_ID);
         let is_symlink = attr.file_type == FileType::Symlink;
@@ -318,7 +317,8 @@ impl Clone<'_> {
         let changes = SetAttr {
             permissions: (!is_symlink).then_some(permissions),
             uid: Some(uid),
-            gid: Some(gid),
+            // Otherwise it stays that of a new file.
+            gid: keeps_group.then_some(attr.gid),
             atime: Some(SetTime::To(attr.atime)),
             mtime: Some(SetTime::To(attr.mtime)),
             ..SetAttr::default()

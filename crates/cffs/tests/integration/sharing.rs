@@ -9,8 +9,8 @@ use cffs::format::cluster::REFERENCES_MAX;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, Attr, Caller, OpenOptions, RegroupOptions, RegroupProgress, Scattered, SetAttr,
-    Volume,
+    AllocateMode, Attr, Caller, Groups, OpenOptions, RegroupOptions, RegroupProgress, Scattered,
+    SetAttr, Volume,
 };
 
 use crate::clusters::{ROOT, device, device_of, free_bytes, is_sound, open, read, text, write};
@@ -487,6 +487,40 @@ fn clone_while(files: &Files, mut change: impl FnMut(&[u8])) -> Result<Cloned, C
         ControlFlow::Continue(())
     };
     clone_tree(&Caller::ROOT, &may, &source, &root, b"copy", &mut watch)
+}
+
+/// Regression: a file whose group the user is not in got the user's group, also in a set-group-ID directory.
+#[test]
+fn a_clone_by_a_user_has_the_groups_of_new_files_or_of_its_source() {
+    let device = device();
+    let files = tree(open(&device));
+    let set = |path: &str, permissions: u32, gid: u32| {
+        let (permissions, gid) = (Some(permissions), Some(gid));
+        files.set_attr(path, &SetAttr { permissions, gid, ..SetAttr::default() }).expect("set");
+    };
+    for dir in ["/plain", "/shared"] {
+        files.make_dir(dir).expect("made");
+    }
+    set("/plain", 0o777, 300);
+    set("/shared", 0o2777, 300);
+    set("/tree/1", 0o2755, 50);
+    set("/tree/5", 0o2755, 60);
+    let user = Caller { uid: 1000, gid: 1000, groups: Groups::Listed(&[50]), ..Caller::ROOT };
+    let source = files.node("/tree").expect("found");
+    for (dir, group) in [("/plain", 1000), ("/shared", 300)] {
+        let target = files.node(dir).expect("found");
+        let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
+        clone_tree(&user, &|_, _, _| true, &source, &target, b"copy", watch).expect("cloned");
+        let expected =
+            [("", 0o755, group), ("/a", 0o755, group), ("/1", 0o2755, 50), ("/5", 0o755, group)];
+        for (name, permissions, gid) in expected {
+            let attr = files.stat(format!("{dir}/copy{name}")).expect("there");
+            assert_eq!((attr.permissions, attr.gid), (permissions, gid), "{dir}/copy{name}");
+        }
+    }
+    drop(source);
+    files.close().expect("closed");
+    is_sound(&device);
 }
 
 /// Regression: the attributes that were listed decided, and files were read that had become private.
