@@ -27,7 +27,7 @@ use crate::{progress, size};
 /// In a mounted volume, the server makes the files, with the rights of the caller. Owners are copied only if
 /// the caller has CAP_CHOWN and CAP_FOWNER, as root usually has. The server makes no devices, sets no
 /// attributes of `trusted.`, and of `security.` only capabilities: root gets a message about the others. The
-/// labels of SELinux, Smack, AppArmor and EVM are left out. The mount shows the files when the command
+/// labels of SELinux, Smack, AppArmor, IMA and EVM are left out. The mount shows the files when the command
 /// returns, and they may be only in memory. A directory in which something is mounted is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -67,12 +67,14 @@ impl Packed {
     /// the next call, because they are likely to change again. A small file is kept whole or removed,
     /// because it has one checksum. Returns the clusters that have contents of the files that are left.
     pub(crate) fn limit(mut self, layout: &LiveLayout, chosen: &mut Vec<Chosen>) -> Waiting {
-        for part in self.clusters.iter().flat_map(|cluster| &cluster.parts) {
+        // In reverse order, so that the pages that are left do not move again and again.
+        for part in self.clusters.iter().rev().flat_map(|cluster| cluster.parts.iter().rev()) {
             if !part.is_current(layout, &part.vnode.state.read())
                 && let Some(known) = self.chosen.get_mut(&part.vnode.ino)
             {
-                let changed = part.first..part.end();
-                known.retain(|position| !changed.contains(position));
+                let index = |end| known.partition_point(|position| *position < end);
+                let changed = index(part.first)..index(part.end());
+                known.drain(changed);
             }
         }
         chosen.retain_mut(|file| {

@@ -542,11 +542,11 @@ impl Node {
     }
 }
 
-/// Whether an attribute is one that SELinux, Smack, AppArmor or EVM gives to each file of a machine.
+/// Whether an attribute is one that SELinux, Smack, AppArmor, IMA or EVM gives to each file of a machine.
 fn is_label(name: &[u8]) -> bool {
     let of_security = name.strip_prefix(b"security.").unwrap_or_default();
     of_security.starts_with(b"SMACK64")
-        || [&b"selinux"[..], b"apparmor", b"evm"].contains(&of_security)
+        || [&b"selinux"[..], b"apparmor", b"ima", b"evm"].contains(&of_security)
 }
 
 impl Drop for Node {

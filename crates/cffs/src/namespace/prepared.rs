@@ -32,8 +32,9 @@ impl<'a> Prepared<'a> {
         let mut dir = VnodeGuard::new(parent);
         space.check_dir(&dir)?;
         let (inodes, plan) = (&space.inodes, space.inodes.space());
-        // A block of sectors, of the directory and of the external table, and their extents.
-        let mut blocks = plan.blocks_promised_max(&dir);
+        // A block of sectors, of the directory and of the external table, and their extents. One more, because
+        // the new name of the renamed file can add extents to the directory as well.
+        let mut blocks = plan.blocks_promised_max(&dir) + 1;
         if !inodes.features.embed {
             let table = inodes.system(InodeNo::EXTERNAL)?;
             blocks += plan.blocks_promised_max(&table.state.read());

@@ -156,19 +156,26 @@ fn a_file_that_grows_while_it_is_compressed_is_compressed_to_its_end() {
     let contents = text(1, 48 << 20);
     let file = volume.make(&Caller::ROOT, ROOT, b"file", &FILE).expect("made").ino;
     volume.release(file, 1);
+    // Enough to be written ahead while the file grows.
+    let (before, after) = contents.split_at(8 << 20);
+    write(&volume, file, 0, before);
     thread::scope(|scope| {
         let grow = || {
-            for (number, piece) in contents.chunks(100_000).enumerate() {
-                write(&volume, file, number as u64 * 100_000, piece);
+            for (number, piece) in after.chunks(100_000).enumerate() {
+                write(&volume, file, (before.len() + number * 100_000) as u64, piece);
             }
         };
         let writer = scope.spawn(grow);
-        while !writer.is_finished() {
+        loop {
             volume.writer().write_early().expect("written early");
+            if writer.is_finished() {
+                break;
+            }
         }
     });
     volume.sync().expect("synced");
     let stats = volume.stats();
+    assert!(stats.early_writes > 0);
     assert_eq!(stats.compressed_bytes, contents.len() as u64, "{} early", stats.early_writes);
     assert!(read(&volume, file) == contents);
     volume.close().expect("closed");

@@ -280,8 +280,6 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
     }
 }
 
-/// The kernel forgets a removed file by a message without an answer. An operation that finds no space waits
-/// for that, but not for files that a program keeps using.
 /// A whiteout takes as much as a new file: there is none without space, and then no rename either.
 #[test]
 fn a_rename_on_a_full_volume_leaves_a_whiteout_or_changes_nothing() {
@@ -321,6 +319,8 @@ fn a_rename_on_a_full_volume_leaves_a_whiteout_or_changes_nothing() {
     }
 }
 
+/// The kernel forgets a removed file by a message without an answer. An operation that finds no space waits
+/// for that, but not for files that a program keeps using.
 #[test]
 fn space_of_a_file_that_was_just_removed_is_waited_for() {
     let (_, options) = sample::kinds().swap_remove(0);

@@ -32,7 +32,7 @@ mod way;
 /// rights of the caller. As with tar(1), users other than root own what they extract, and their umask
 /// applies; the same holds for root without CAP_CHOWN or CAP_FOWNER. The server makes no devices, sets no
 /// attributes of `trusted.`, and of `security.` only capabilities: root gets a message about the others. The
-/// labels of SELinux, Smack, AppArmor and EVM are left out.
+/// labels of SELinux, Smack, AppArmor, IMA and EVM are left out.
 ///
 /// With --extract, everything in the archive is extracted below PATH, which is created if it does not exist;
 /// holes of sparse files stay holes. The archive may have the format v7, ustar, pax or GNU. Names that lead

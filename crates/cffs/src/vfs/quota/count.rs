@@ -24,8 +24,9 @@ pub(super) struct Counting<'a> {
     is_lenient: bool,
     /// Files with several names: how many were found, and one of them.
     linked: HashMap<InodeNo, (u32, Vec<u8>)>,
-    /// Directories to be counted: by their numbers, since vnodes in use stay in memory.
-    pending: Vec<InodeNo>,
+    /// Directories to be counted: by their numbers, since vnodes in use stay in memory. A reader keeps the
+    /// vnodes of directories as well: the locator table on the device may not have them yet.
+    pending: Vec<(InodeNo, Option<Arc<Vnode>>)>,
     /// Files of the external table that were found.
     externals: HashSet<InodeNo>,
     /// Whether a part could not be read.
@@ -72,11 +73,14 @@ impl<'a> Counting<'a> {
 
     /// Counts the tree. Fails if a file in it has a name outside, if this is to be checked.
     pub fn run(mut self, top: &Arc<Vnode>, checks_names: bool) -> Result<Counted> {
-        self.pending.push(top.ino);
+        self.pending.push((top.ino, Some(top.clone())));
         let mut seen = HashSet::new();
-        while let Some(ino) = self.pending.pop() {
+        while let Some((ino, vnode)) = self.pending.pop() {
             if seen.insert(ino) {
-                let counted = self.count_dir(ino);
+                let counted = match vnode {
+                    Some(dir) => self.count_dir(&dir),
+                    None => self.names.inodes.get(ino).and_then(|dir| self.count_dir(&dir)),
+                };
                 self.leave_out(ino, counted)?;
             }
         }
@@ -87,14 +91,13 @@ impl<'a> Counting<'a> {
     }
 
     /// Counts a directory and the files in it.
-    fn count_dir(&mut self, ino: InodeNo) -> Result<()> {
-        let dir = self.names.inodes.get(ino)?;
-        self.count(&dir);
+    fn count_dir(&mut self, dir: &Arc<Vnode>) -> Result<()> {
+        self.count(dir);
         let state = dir.state.read();
         let names = self.names;
         read_dir(&names.inodes, &state, 0, &mut |visited| {
-            let done = self.visit(&dir, visited);
-            self.leave_out(ino, done).map(|()| true)
+            let done = self.visit(dir, visited);
+            self.leave_out(dir.ino, done).map(|()| true)
         })
     }
 
@@ -118,7 +121,8 @@ impl<'a> Counting<'a> {
         }
         if visited.file_type == FileType::Directory {
             if self.accounts.at(vnode.ino).is_none() {
-                self.pending.push(vnode.ino);
+                let ino = vnode.ino;
+                self.pending.push((ino, (!self.may_change).then_some(vnode)));
             }
             return Ok(());
         }
