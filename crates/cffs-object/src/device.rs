@@ -264,10 +264,11 @@ impl LogDevice {
             while from < end {
                 let within = at + (from - start);
                 let until = end.min(from + (CHUNK_BYTES - within % CHUNK_BYTES));
-                let readable = match why == verify::MISSING {
-                    true if self.is_readable(from..until)? => until,
-                    true => from,
-                    false => self.readable_end(from..until)?,
+                let readable = match why {
+                    verify::EXCHANGED => from,
+                    verify::MISSING if self.is_readable(from..until)? => until,
+                    verify::MISSING => from,
+                    _ => self.readable_end(from..until)?,
                 };
                 if readable < until {
                     lost.push(readable..until);

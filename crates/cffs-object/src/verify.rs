@@ -14,6 +14,8 @@ use crate::vault;
 
 /// The fault of an object that a volume needs and the store does not have.
 pub const MISSING: &str = "it is missing, although the volume has data in it";
+/// The fault of an object that is another one of the log: all of its bytes are wrong.
+pub const EXCHANGED: &str = "the record of another slot";
 
 /// An object of a volume that is missing or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +115,7 @@ fn read_whole(
     let outcome = store.get_many(&ranges).and_then(|_| match object.slot() {
         Some(slot) if object.origin() == 0 => match history::find_record(store, slot)? {
             Some((record, ..)) if record.slot == slot => Ok(()),
-            _ => Err(store.damaged(&address.name)(String::from("the record of another slot"))),
+            _ => Err(store.damaged(&address.name)(String::from(EXCHANGED))),
         },
         _ => Ok(()),
     });

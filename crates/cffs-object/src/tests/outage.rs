@@ -306,3 +306,28 @@ fn giving_up_discards_only_what_cannot_be_read() {
     device.give_up(&found, &[]).expect("nothing to discard");
     assert!(read(&device, 0, end as usize).iter().all(|byte| *byte == 7));
 }
+
+/// The bytes of an object that was replaced by another one can be read, but are wrong.
+#[test]
+fn an_exchanged_object_is_lost_as_a_whole() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    for number in 0..2 {
+        write(&device, number * (2 << 20), &vec![7 + number as u8; 2 << 20]);
+        device.sync().expect("synced");
+    }
+    device.release().expect("released");
+    let records: Vec<_> =
+        encrypted::all_of(&store).into_iter().filter(|(_, bytes)| bytes.len() > 2 << 20).collect();
+    encrypted::set(&store, &records[0].0, Some(&records[1].1));
+    let without = OpenOptions { without_objects: true, ..OpenOptions::default() };
+    let device = LogDevice::open(&at(store), without).expect("opened");
+    let found = device.verify(Some(&mut |_| {})).expect("read");
+    assert_eq!((found.len(), found[0].why.as_str()), (1, crate::verify::EXCHANGED), "{found:?}");
+    let lost = device.lost_with(&found).expect("read");
+    assert_eq!(lost.iter().map(|range| range.end - range.start).sum::<u64>(), 2 << 20);
+    device.give_up(&found, &[]).expect("given up");
+    assert_eq!(device.verify(Some(&mut |_| {})).expect("read"), []);
+    assert!(read(&device, 0, 2 << 20).iter().all(|byte| *byte == 0));
+    assert!(read(&device, 2 << 20, 2 << 20).iter().all(|byte| *byte == 8));
+}

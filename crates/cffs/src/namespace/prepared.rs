@@ -32,7 +32,7 @@ impl<'a> Prepared<'a> {
         let mut dir = VnodeGuard::new(parent);
         space.check_dir(&dir)?;
         let (inodes, plan) = (&space.inodes, space.inodes.space());
-        // A block of sectors, of the directory and of the external table, and their extents. One more, because
+        // A block of sectors, of the directory and of the external table, and their extents. One more, since
         // the new name of the renamed file can add extents to the directory as well.
         let mut blocks = plan.blocks_promised_max(&dir) + 1;
         if !inodes.features.embed {
