@@ -14,8 +14,9 @@
 //!
 //! A cluster has a limited number of references, and a change in the middle of an extent splits it in two. So
 //! the extent is split before the change if the cluster can have one more reference. Otherwise all contents
-//! after the change leave the cluster as well. Invariant: the clean pages of an extent are adjacent. Since an
-//! epoch takes all dirty pages of a file or none, writing them leaves at most one extent of each.
+//! after the change leave the cluster as well. Invariant: the clean pages of an extent are adjacent, because
+//! pages that become dirty later are next to dirty ones, or the extent is split. So writing some or all of
+//! the dirty pages leaves at most one extent of each.
 
 use std::ops::Range;
 
