@@ -85,7 +85,10 @@ impl EpochWriter {
     ) -> Result<usize> {
         let inodes = &*self.inodes;
         let packed = match inodes.layout.has_clusters() {
-            true => Packed::new(inodes, self.superblock().compression, &choose()),
+            true => {
+                let before = choose();
+                Packed::new(inodes, self.superblock().compression, &before).zip(Some(before))
+            }
             false => None,
         };
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
@@ -94,8 +97,9 @@ impl EpochWriter {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
             let mut chosen = choose();
-            let mut waiting =
-                packed.map(|packed| packed.limit(&inodes.layout, &mut chosen)).unwrap_or_default();
+            let mut waiting = packed
+                .map(|(packed, before)| packed.limit(&inodes.layout, before, &mut chosen))
+                .unwrap_or_default();
             let rewritten = rewritten(inodes, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(inodes, hints, rewritten);
             for Chosen { vnode, mut positions, .. } in chosen {
@@ -146,7 +150,8 @@ impl EpochWriter {
             let rank = rank(&file);
             if file.inode.size > whole_max {
                 let is_compressed = compression.is_some_and(|it| it.applies_to(file.inode.flags));
-                let unit = if is_compressed { writing.cluster_bytes } else { 0 }.max(page_bytes);
+                let unit =
+                    if is_compressed { writing.cluster_bytes.max(page_bytes) } else { page_bytes };
                 let end = FileBlock(file.inode.size / unit * (unit / page_bytes));
                 let least = self.options.early_bytes.div_ceil(page_bytes);
                 let positions = long_runs(&file, end, least);

@@ -38,11 +38,8 @@ struct Packer<'a> {
     new_keys: HashMap<Key, bool>,
 }
 
-/// Compressed contents, and the pages that were chosen when they were compressed.
-pub(crate) struct Packed {
-    clusters: Vec<Cluster>,
-    chosen: HashMap<InodeNo, Vec<FileBlock>>,
-}
+/// Compressed contents.
+pub(crate) struct Packed(Vec<Cluster>);
 
 impl Packed {
     /// Compresses the chosen contents as far as possible. `None` if the volume's setting is off and none of
@@ -57,20 +54,30 @@ impl Packed {
             return None;
         }
         let wanted = chosen.iter().filter(|file| is_wanted(file));
-        Some(Packed {
-            clusters: pack(inodes, compression.level(), wanted),
-            chosen: chosen.iter().map(|file| (file.vnode.ino, file.positions.clone())).collect(),
-        })
+        Some(Packed(pack(inodes, compression.level(), wanted)))
     }
 
-    /// Removes the pages from `chosen` that were added or changed after they were compressed: they wait for
-    /// the next call, because they are likely to change again. A small file is kept whole or removed,
-    /// because it has one checksum. Returns the clusters that have contents of the files that are left.
-    pub(crate) fn limit(mut self, layout: &LiveLayout, chosen: &mut Vec<Chosen>) -> Waiting {
+    /// The clusters of the chosen contents, if nothing can have changed since they were compressed.
+    pub(crate) fn unchanged(self, chosen: &[Chosen]) -> Waiting {
+        Waiting::new(self.0, chosen)
+    }
+
+    /// Removes the pages from `chosen` that were added or changed after the contents of `before` were
+    /// compressed: they wait for the next call, because they are likely to change again. A small file is kept
+    /// whole or removed, because it has one checksum. Returns the clusters that have contents of the files
+    /// that are left.
+    pub(crate) fn limit(
+        self,
+        layout: &LiveLayout,
+        before: Vec<Chosen>,
+        chosen: &mut Vec<Chosen>,
+    ) -> Waiting {
+        let mut compressed: HashMap<InodeNo, Vec<FileBlock>> =
+            before.into_iter().map(|file| (file.vnode.ino, file.positions)).collect();
         // In reverse order, so that the pages that are left do not move again and again.
-        for part in self.clusters.iter().rev().flat_map(|cluster| cluster.parts.iter().rev()) {
+        for part in self.0.iter().rev().flat_map(|cluster| cluster.parts.iter().rev()) {
             if !part.is_current(layout, &part.vnode.state.read())
-                && let Some(known) = self.chosen.get_mut(&part.vnode.ino)
+                && let Some(known) = compressed.get_mut(&part.vnode.ino)
             {
                 let index = |end| known.partition_point(|position| *position < end);
                 let changed = index(part.first)..index(part.end());
@@ -78,7 +85,7 @@ impl Packed {
             }
         }
         chosen.retain_mut(|file| {
-            let Some(known) = self.chosen.get(&file.vnode.ino) else { return false };
+            let Some(known) = compressed.get(&file.vnode.ino) else { return false };
             let is_small = file.vnode.state.read().inode.size <= layout.small_bytes_max();
             let is_known = |position: &FileBlock| known.binary_search(position).is_ok();
             match is_small {
@@ -89,7 +96,7 @@ impl Packed {
                 }
             }
         });
-        Waiting::new(self.clusters, chosen)
+        Waiting::new(self.0, chosen)
     }
 }
 

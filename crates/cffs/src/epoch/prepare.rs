@@ -235,7 +235,7 @@ impl<'a> Preparation<'a> {
             }
         }
         let packed = Packed::new(self.inodes, compression, &chosen);
-        packed.map(|packed| packed.limit(&self.inodes.layout, &mut chosen)).unwrap_or_default()
+        packed.map(|packed| packed.unchanged(&chosen)).unwrap_or_default()
     }
 
     fn place(&mut self) -> Result<()> {
