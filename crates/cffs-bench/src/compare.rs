@@ -1,4 +1,4 @@
-//! The comparison: every workload on every peer, several times, side by side.
+//! The comparison: runs every workload on every peer, several times.
 //!
 //! Peers take turns within a repetition, so that other load on the machine affects all of them. Each run
 //! starts on a new volume. Results are recorded as soon as they are known, so that an interrupted comparison
@@ -66,7 +66,7 @@ impl Plan {
                     overall.inc(1);
                     let applies = match peer {
                         Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
-                        // One thread, as its bar requires.
+                        // The bar of the library is for one thread.
                         Peer::Library => workload == Workload::Hot1,
                         // Data that is not made durable immediately bypasses the journal.
                         Peer::CffsJournalDevice => {

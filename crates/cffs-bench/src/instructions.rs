@@ -11,7 +11,7 @@ use perf_event::{Builder, Counter};
 pub struct Instructions(io::Result<Counter>);
 
 impl Instructions {
-    /// Counts from now on.
+    /// Starts to count.
     pub fn start() -> Instructions {
         let counter = Builder::new(Hardware::INSTRUCTIONS).build();
         Instructions(counter.and_then(|mut counter| counter.enable().map(|()| counter)))
@@ -22,7 +22,7 @@ impl Instructions {
         self.0.as_mut().ok()?.read().ok()
     }
 
-    /// The reason if they cannot be counted.
+    /// The reason why instructions cannot be counted, if they cannot.
     pub fn obstacle(&self) -> Option<&io::Error> {
         self.0.as_ref().err()
     }

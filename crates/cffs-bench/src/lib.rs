@@ -21,7 +21,7 @@
 //! - [`store_proxy`]: a proxy in front of an object store, with the delays of a distant one;
 //! - [`report`]: medians, bars and tables.
 
-// No program outside the workspace uses this crate, so a comment only says what a name does not.
+// No program outside the workspace uses this crate, so items whose names say enough have no comment.
 #![allow(missing_docs)]
 
 pub mod compare;

@@ -1,7 +1,8 @@
-//! C-FFS as a library: on a disk in virtual time, exact and without a kernel; and hot, in memory.
+//! C-FFS as a library: on a disk in virtual time, exactly and without a kernel; and with warm caches, in
+//! memory.
 //!
-//! The papers' benchmarks on the papers' disks, for C-FFS and for its variants with techniques switched off.
-//! The results are the time of the device alone, as if the processor were infinitely fast, and the exact
+//! Runs the papers' benchmarks on the papers' disks, for C-FFS and for its variants with techniques switched
+//! off. The results are the time of the device alone, as if the processor were infinitely fast, and the exact
 //! number of requests. The same run always gives the same figures.
 
 use std::path::Path;
@@ -85,7 +86,7 @@ impl LibraryPlan {
         self.small_file_on(&self.disk(peer)?, files, size)
     }
 
-    /// The same on a volume that may have other files.
+    /// The small-file benchmark on a volume that may have other files.
     pub(crate) fn small_file_on(&self, disk: &Disk, files: u64, size: usize) -> Result<Vec<Phase>> {
         let contents = Contents::new(self.seed, size);
         let names: Vec<(String, String)> =
@@ -141,7 +142,7 @@ impl LibraryPlan {
         Ok(phases)
     }
 
-    /// Makes the last change durable, if the plan says so.
+    /// Makes the last change durable if the plan makes each change durable.
     fn settle(&self, volume: &Volume) -> Result<()> {
         if self.each_durable {
             volume.sync()?;
@@ -198,7 +199,7 @@ impl LibraryPlan {
             inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
             policy,
             journal_bytes: self.journal_bytes,
-            // Fixed, so that two runs are identical.
+            // A fixed value, so that two runs are identical.
             uuid: Some([7; 16]),
             hash_seed: Some([7; 16]),
             ..MkfsOptions::default()

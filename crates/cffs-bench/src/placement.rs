@@ -1,8 +1,8 @@
 //! The placement of threads on cores during a measurement.
 //!
-//! The emulated disk has the last core, so that it does not migrate. Everything else (the workload and the
-//! programs that it starts, file-system servers, the kernel's threads) runs where the scheduler puts it, as
-//! it would for any user of the file system.
+//! The emulated disk runs on the last core, so that it does not migrate. Everything else (the workload and
+//! the programs that it starts, file-system servers, the kernel's threads) runs where the scheduler puts it,
+//! as for any user of the file system.
 
 use std::fmt;
 

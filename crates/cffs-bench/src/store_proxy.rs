@@ -46,7 +46,7 @@ pub struct Counts {
     pub puts: u64,
     /// Objects or ranges that were read.
     pub gets: u64,
-    /// The longest chain of these that each began when the previous one was answered.
+    /// The longest chain of gets of which each began when the previous one was answered.
     pub gets_in_a_row: u64,
     /// Queries of an object's metadata.
     pub heads: u64,
@@ -63,7 +63,7 @@ impl Counts {
     /// Counts a request by what a store charges for it.
     fn count(&mut self, method: &Method, uri: &Uri) {
         let query = uri.query().unwrap_or_default();
-        // Below a bucket and a key, or a bucket alone.
+        // The path has a bucket and a key, or a bucket alone.
         let has_key = uri
             .path()
             .trim_start_matches('/')
@@ -126,7 +126,7 @@ pub fn serve(listener: TcpListener, upstream: SocketAddr, line: Line) -> Result<
 
 impl Proxy {
     async fn serve_client(self: Arc<Self>, client: TcpStream) {
-        // Requests of one connection follow each other, so one connection to the server does for them.
+        // The requests of a connection follow each other, so one connection to the server suffices for them.
         let upstream: Arc<Mutex<Option<Upstream>>> = Arc::default();
         let service = service_fn(move |request| {
             let (proxy, upstream) = (Arc::clone(&self), Arc::clone(&upstream));

@@ -1,8 +1,8 @@
 //! The emulated disk inside the process: a [`BlockDevice`] with a virtual clock.
 //!
-//! A decorator: another device keeps the data, this one adds up the time that each request would have taken.
-//! No thread waits, so a run is instant, and the same run always takes the same virtual time to the
-//! nanosecond. Only the device is measured: the processor costs nothing.
+//! It decorates another device, which keeps the data, and adds up the time that each request would have
+//! taken. No thread waits, and the same run always takes the same virtual time to the nanosecond. Only the
+//! device is measured: the processor takes no virtual time.
 //!
 //! Requests are served one at a time, each submitted when the previous one has completed, as by a single
 //! thread without a queue.
@@ -108,7 +108,7 @@ impl<D: BlockDevice> BlockDevice for VirtualDisk<D> {
         Duration::from_nanos(self.now().0)
     }
 
-    /// Disks have no barriers; the kernel also flushes to order writes.
+    /// Disks have no barriers, so writes are ordered by a flush, as in the kernel.
     fn barrier(&self) -> io::Result<()> {
         self.inner.barrier()?;
         self.charge(Request::Flush);

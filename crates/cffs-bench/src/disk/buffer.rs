@@ -6,8 +6,8 @@
 //! recycled. Nothing is simulated while the drive reads ahead: the progress of the head at a given time is
 //! computed on demand.
 //!
-//! Invariants: at most one segment is live (growing), and it is the last in the list; a segment
-//! never spans more than its size; a write drops what it overlaps.
+//! Invariants: at most one segment is live (growing), and it is the last in the list; a segment never spans
+//! more than its size; a write drops the buffered sectors that it overlaps.
 
 use super::mechanics::Mechanics;
 use super::{Nanos, Run, Sector};
@@ -15,19 +15,19 @@ use super::{Nanos, Run, Sector};
 /// The sizes of a drive's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferSpec {
-    /// The number of streams that it follows.
+    /// The number of segments, and thus of streams that the buffer follows.
     pub segments: usize,
     pub segment_sectors: u64,
     /// The number of sectors that the drive reads beyond the request.
     pub read_ahead_sectors: u64,
 }
 
-/// The place of the data of a read.
+/// Where the drive has the data of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// In the buffer.
     Hit,
-    /// In flight: the head, reading ahead, will have passed it at this time.
+    /// Not yet in the buffer: the head reads ahead, and will have read all of it at this time.
     Arriving(Nanos),
     /// On the platter.
     Miss,
@@ -39,7 +39,8 @@ struct Segment {
     end: Sector,
 }
 
-/// The head was before `from` at `begun`, and reads ahead until `limit`.
+/// Read-ahead in progress: the head was at the start of `from` at the time `begun`, and reads ahead until
+/// `limit`.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     from: Sector,
@@ -68,7 +69,7 @@ impl ReadBuffer {
         let (Some(live), Some(segment)) = (self.live, self.segments.last()) else {
             return Lookup::Miss;
         };
-        // A run that begins within the read-ahead may end beyond it: the head just continues.
+        // A run that begins within the read-ahead may end beyond it: the head then continues.
         if run.first < segment.first || run.first > live.limit {
             return Lookup::Miss;
         }
@@ -100,8 +101,8 @@ impl ReadBuffer {
         self.trim_last();
     }
 
-    /// Continues read-ahead after the live segment has served a read of `run`, from the buffer or as it
-    /// arrived.
+    /// Continues read-ahead after the live segment has served a read of `run`, either from the buffer or
+    /// while the head read it.
     pub fn advance(&mut self, run: Run, now: Nanos, mechanics: &Mechanics) {
         let (Some(live), Some(segment)) = (self.live, self.segments.last_mut()) else { return };
         // A hit in another segment says nothing about this stream.
@@ -112,7 +113,7 @@ impl ReadBuffer {
         let limit = Sector(run.end().0 + self.spec.read_ahead_sectors).max(live.limit);
         segment.end = run.end();
         let next = if stopped && limit > live.limit {
-            // The head has waited at the old limit and must find its place again.
+            // The head has stopped at the old limit and must find its place again.
             segment.end = live.limit;
             let begun = now + mechanics.positioning(live.limit, false, now);
             Live { from: live.limit, begun, limit }

@@ -1,13 +1,13 @@
 //! The counters of a device.
 //!
-//! A timing on a shared machine is not evidence by itself; these counts are, since they do not depend on
-//! other load. They only grow; a phase is measured as the difference of two snapshots.
+//! On a shared machine, times depend on other load; these counts do not. They only grow, and a phase is
+//! measured as the difference of two snapshots.
 
 use serde::{Deserialize, Serialize};
 
 use super::Nanos;
 
-/// Totals since the device was made, or the difference of two such totals.
+/// Totals since the device was created, or the difference of two such totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Read requests that the host sent.

@@ -24,10 +24,11 @@ use super::{Nanos, Request, Run, SECTOR_SIZE};
 /// A request that was passed over this often is served before all others.
 const PATIENCE: u32 = 64;
 
-/// The arm is idle this long before it writes out the cache without a flush, so that neighbours can arrive.
+/// The time for which the arm is idle before it writes out the cache without a flush. Neighbours of cached
+/// writes can arrive meanwhile.
 const DESTAGE_DELAY: Nanos = Nanos(10_000_000);
 
-/// The state of the drive. See the module's text.
+/// The state of the drive.
 #[derive(Clone, Debug)]
 pub struct Drive {
     mechanics: Mechanics,
@@ -37,7 +38,7 @@ pub struct Drive {
     bus_ns_per_sector: f64,
     bus_free: Nanos,
     queue_depth: usize,
-    /// Oldest first.
+    /// The requests that wait for the arm, the oldest first.
     queue: Vec<Queued>,
     flushes: Vec<(RequestId, Stamp)>,
     arm: Option<Busy>,
@@ -64,9 +65,9 @@ struct Busy {
 
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// The head was moved to read this.
+    /// The head was moved to read the data of this request.
     Read(RequestId),
-    /// The head is on its way over it, reading ahead.
+    /// The head reads ahead, and is about to pass over the data of this request.
     CatchUp(RequestId),
     Write(RequestId),
     Destage,
@@ -111,7 +112,7 @@ impl Drive {
         self.dispatch(now, counters);
     }
 
-    /// The time at which the arm finishes, or starts by itself.
+    /// The time at which the arm finishes, or starts to write out the cache.
     pub fn next_event(&self) -> Option<Nanos> {
         match self.arm {
             Some(busy) => Some(busy.until),
@@ -153,7 +154,7 @@ impl Drive {
         self.arm.is_some()
     }
 
-    /// Completions that became known since this was last called.
+    /// Completions that became known since the last call.
     pub fn announcements(&mut self) -> impl Iterator<Item = Completion> + '_ {
         self.announcements.drain(..)
     }

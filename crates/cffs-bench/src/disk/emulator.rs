@@ -1,8 +1,8 @@
 //! One device: time, completions and busy time around a model of it.
 //!
-//! Every event has a time: an announced completion, or the arm of a disk finishing. [`Emulator::submit`] and
-//! [`Emulator::advance`] execute the events up to a given time, in order. The device is busy while a request
-//! is in flight or its arm is at work.
+//! An event is an announced completion, or the moment at which the arm of a disk finishes.
+//! [`Emulator::submit`] and [`Emulator::advance`] execute the events up to a given time, in order. The device
+//! is busy while a request is in flight or its arm is at work.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::profile::{Profile, Spec, Stroke};
 use super::quota::Quota;
 use super::{Nanos, Request};
 
-/// An emulated device. See the module's text.
+/// An emulated device.
 #[derive(Clone, Debug)]
 pub struct Emulator {
     model: Model,
@@ -52,7 +52,7 @@ impl Emulator {
         }
     }
 
-    /// Totals up to the latest time that this device has seen.
+    /// Totals up to the latest time that was passed to this device.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         if let Some(since) = self.busy_since {
@@ -61,7 +61,7 @@ impl Emulator {
         counters
     }
 
-    /// Takes a request at `now`, or at the latest time seen if that is later.
+    /// Accepts a request at `now`, or at the device's latest time if that is later.
     pub fn submit(&mut self, request: Request, now: Nanos) -> RequestId {
         self.run_until(now);
         self.last_id += 1;
@@ -118,14 +118,14 @@ impl Emulator {
         }
     }
 
-    /// The latest time that this device has seen.
+    /// The latest time that was passed to this device.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
     fn run_until(&mut self, now: Nanos) {
         while let Some(at) = self.next_event().filter(|at| *at <= now) {
-            // An event can be overdue, never early: time does not run backwards.
+            // An event may be overdue; then time does not go back to it.
             self.now = self.now.max(at);
             while let Some(&(due, id)) = self.announced.first().filter(|(due, _)| *due <= at) {
                 self.announced.remove(&(due, id));

@@ -15,17 +15,17 @@ use super::{Nanos, Request};
 pub struct FlashSpec {
     /// Reads that the flash serves at the same time.
     pub channels: usize,
-    /// From the command to the first byte of a read.
+    /// The time from the command to the first byte of a read.
     pub read_latency: Nanos,
-    /// From the command to the acknowledgement of a write, without its transfer.
+    /// The time from the command to the acknowledgement of a write, without its transfer.
     pub write_latency: Nanos,
-    /// Programming the last page of the cache.
+    /// The time to program the last page of the cache.
     pub flush_latency: Nanos,
     /// The rate of the link in each direction, and of programming flash.
     pub bytes_per_sec: f64,
 }
 
-/// The state of the disk. See the module's text.
+/// The state of the disk.
 #[derive(Clone, Debug)]
 pub struct Flash {
     spec: FlashSpec,

@@ -17,9 +17,9 @@ pub struct Zone {
 /// A cylinder and one of its surfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Track {
-    /// Counted from the outermost.
+    /// The cylinder, counted from the outermost.
     pub cylinder: u32,
-    /// Counted from the first.
+    /// The surface, counted from the first.
     pub surface: u32,
 }
 
@@ -29,7 +29,7 @@ pub struct Place {
     pub track: Track,
     pub index: u32,
     pub sectors_per_track: u32,
-    /// The phase of the rotation, in time, at which it begins to pass under the head.
+    /// The phase of the rotation, in time, at which the sector begins to pass under the head.
     pub phase: Nanos,
 }
 
@@ -52,8 +52,9 @@ struct ZoneStart {
 }
 
 impl Geometry {
-    /// A drive of these zones, outermost first. The skews are the delays, in time, by which a
-    /// track starts after the previous one on the same and on the previous cylinder.
+    /// A drive with these zones, outermost first. A skew is the delay, in time, with which a track starts
+    /// after the previous one: one skew for the next track of a cylinder, one for the first track of the next
+    /// cylinder.
     pub fn new(
         zones: &[Zone],
         surfaces: u32,

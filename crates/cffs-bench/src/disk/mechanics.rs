@@ -37,7 +37,8 @@ pub struct Mechanics {
 }
 
 impl Mechanics {
-    /// A drive at rest over its first track. Writes need `write_settle` more after a movement.
+    /// A drive at rest over its first track. After a movement, a write settles `write_settle` longer than a
+    /// read.
     pub fn new(
         geometry: Geometry,
         seek: SeekCurve,
@@ -73,7 +74,7 @@ impl Mechanics {
         self.geometry.first_sector(self.head)
     }
 
-    /// Leaves the head where a transfer of `run` ends.
+    /// Moves the head to the place where a transfer of `run` ends.
     pub fn finish_at(&mut self, run: Run) {
         self.head = self.geometry.place(Sector(run.end().0.saturating_sub(1))).track;
     }

@@ -1,11 +1,11 @@
 //! The emulated disk: how long a storage device takes for each request.
 //!
-//! Offers [`Emulator`], a discrete-event model of one device. It holds no data, opens no file and never looks
-//! at a real clock: a caller submits requests at the times it chooses and learns when each completes. Two
-//! users share the model: a real-time server that sleeps until the completion times ([`crate::serve`]), and
+//! Offers [`Emulator`], a discrete-event model of one device. It holds no data, opens no file and reads no
+//! real clock: a caller submits requests at times that it chooses, and gets the completion time of each. Two
+//! modules use the model: a real-time server that sleeps until the completion times ([`crate::serve`]), and
 //! an in-process device that adds them up ([`crate::virtual_disk`]), which is exact and takes no time.
 //!
-//! The parts, each testable against its own arithmetic:
+//! The parts, each of which is tested separately:
 //!
 //! - [`geometry`]: zones, tracks and skew; where a sector passes under the head, and when;
 //! - [`seek`]: the seek curve through the three figures that data sheets give;
@@ -18,9 +18,9 @@
 //! - [`emulator`]: time, completions and busy time around any of the models;
 //! - [`profile`]: the devices we measure on, with the source of every figure.
 //!
-//! Invariants: time never runs backwards; a request completes exactly once; a completion depends
-//! only on requests that were submitted before it; the same requests at the same times always give
-//! the same completions.
+//! Invariants: time never runs backwards; a request completes exactly once; a completion depends only on
+//! requests that were submitted before it; the same requests at the same times always have the same
+//! completions.
 
 pub mod buffer;
 pub mod completion;

@@ -23,7 +23,7 @@ pub enum Profile {
     AtlasIi,
     /// A 7200 rpm disk of today that streams at 160 MB/s.
     Hdd7200,
-    /// The same without a write cache: a flush costs nothing, and each write waits for the medium.
+    /// The same disk without a write cache: a flush takes no time, and each write waits for the medium.
     Hdd7200WriteThrough,
     /// A solid-state disk: 80 µs per read, 32 at a time, and 3 GB/s.
     Nvme,
@@ -35,7 +35,7 @@ pub enum Profile {
     None,
 }
 
-/// The placement of a volume that is smaller than the disk.
+/// How a volume that is smaller than the disk is placed on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stroke {
@@ -85,7 +85,7 @@ pub enum Spec {
     None,
 }
 
-/// Assumed throughout: a drive for workstations.
+/// A drive for workstations. All figures are assumed.
 const NVME: FlashSpec = FlashSpec {
     channels: 32,
     read_latency: Nanos(80_000),
@@ -111,7 +111,7 @@ impl Profile {
                 seek_average_ms: 9.0,
                 seek_full_ms: 22.0,
                 write_settle_ms: 1.5,
-                // Assumed: the table has "N/A"; a switch takes about what a single seek takes.
+                // Assumed, since the table has "N/A": a switch takes about as long as a single-cylinder seek.
                 head_switch_ms: 1.0,
                 // Assumed: SCSI-2 of that time, 10 MB/s, 256 KiB of buffer in four segments.
                 overhead_ms: 0.7,
@@ -129,7 +129,7 @@ impl Profile {
                 seek_single_ms: 1.0,
                 seek_average_ms: 7.9,
                 seek_full_ms: 18.0,
-                // Assumed: "N/A" in the table; between the two other drives that it lists.
+                // Assumed, since the table has "N/A": a value between those of the two other drives.
                 write_settle_ms: 1.0,
                 head_switch_ms: 0.9,
                 // Assumed: a 20 MB/s bus, 1 MiB of buffer in eight segments.
@@ -166,7 +166,7 @@ impl Profile {
             Profile::Net3000 => Spec::Quota(QuotaSpec {
                 requests_per_sec: 3000.0,
                 bytes_per_sec: 125e6,
-                // Assumed, as the large providers count: up to 256 KiB are one request.
+                // Assumed: large providers count up to 256 KiB as one request.
                 request_bytes_max: 256 * KIB,
                 latency: Nanos(700_000),
             }),
@@ -205,7 +205,7 @@ impl Profile {
         }
     }
 
-    /// Bytes that the device writes atomically, and in which it is addressed.
+    /// The unit in bytes that the device writes atomically, and in which it is addressed.
     pub fn sector_size(self) -> u32 {
         match self {
             Profile::St31200 | Profile::AtlasIi => 512,
@@ -213,7 +213,7 @@ impl Profile {
         }
     }
 
-    /// Whether the kernel should treat it as a disk with an arm.
+    /// Whether the kernel should treat the device as a disk with an arm.
     pub fn is_rotational(self) -> bool {
         matches!(self.spec(), Spec::Disk(_))
     }
@@ -237,13 +237,13 @@ impl DiskSpec {
         Mechanics::new(geometry, curve, ms(self.head_switch_ms), ms(self.write_settle_ms))
     }
 
-    /// The layout of the whole drive, or of one shrunk to just hold `size` bytes.
+    /// The layout of the whole drive, or of a drive that is shrunk to hold just `size` bytes.
     pub fn geometry(&self, size: Option<u64>) -> Geometry {
         let cylinders = self.cylinders_shown(size);
         let count = self.zones.len() as u32;
         let zones: Vec<Zone> = (0..count)
             .map(|i| Zone {
-                // Shares differ by at most one cylinder, and add up.
+                // The zones differ by at most one cylinder, and together have all cylinders.
                 cylinders: cylinders * (i + 1) / count - cylinders * i / count,
                 sectors_per_track: self.zones[i as usize],
             })

@@ -1,8 +1,8 @@
 //! Volumes on a network: limited by requests per second and bytes per second.
 //!
-//! Two token buckets, one for each limit, and a fixed round-trip latency. Requests are served in order and
-//! overlap freely, as on such volumes, within the quota. Bursts are not modelled: a measurement should not
-//! depend on saved credit.
+//! The model has a token bucket for each of the two limits, and a fixed round-trip latency. Requests are
+//! served in order, and any number of them overlap within the quota, as on such volumes. Bursts are not
+//! modelled: a measurement should not depend on saved credit.
 
 use super::Nanos;
 
@@ -13,7 +13,7 @@ pub struct QuotaSpec {
     pub bytes_per_sec: f64,
     /// A larger request counts as several.
     pub request_bytes_max: u64,
-    /// The time a request takes when neither limit is reached.
+    /// The time that a request takes when neither limit is reached.
     pub latency: Nanos,
 }
 

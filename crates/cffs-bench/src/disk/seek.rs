@@ -1,9 +1,9 @@
 //! The seek curve.
 //!
-//! Data sheets give three figures: the seek to the next cylinder, the average over random pairs,
-//! and the full stroke. The curve `a + b·√d + c·d` through them (with the average taken at a third
-//! of the stroke, the mean distance of random pairs) follows measured drives well: the root is the
-//! accelerating arm of short seeks, the line is the coasting arm of long ones.
+//! Data sheets give three figures: the seek to the next cylinder, the average over random pairs, and the full
+//! stroke. The curve `a + b·√d + c·d` goes through them, with the average at a third of the stroke, which is
+//! the mean distance of random pairs. It follows measured drives well: the root models the accelerating arm
+//! of short seeks, the line the coasting arm of long ones.
 
 use super::Nanos;
 
@@ -21,11 +21,11 @@ impl SeekCurve {
     /// The curve of a drive with `cylinders`, through its three figures in milliseconds.
     ///
     /// # Panics
-    /// If the figures do not describe a curve that rises: they come from a profile, not from data.
+    /// If the figures do not describe a rising curve. They come from a profile, not from data.
     pub fn through(cylinders: u32, single_ms: f64, average_ms: f64, full_ms: f64) -> SeekCurve {
         assert!(cylinders >= 4 && single_ms < average_ms && average_ms < full_ms);
         let (third, full) = (f64::from(cylinders) / 3.0, f64::from(cylinders - 1));
-        // Two equations in `root` and `linear` are left after subtracting the single-cylinder one.
+        // Subtracting the equation of the single cylinder leaves two equations in `root` and `linear`.
         let (r1, l1, y1) = (third.sqrt() - 1.0, third - 1.0, average_ms - single_ms);
         let (r2, l2, y2) = (full.sqrt() - 1.0, full - 1.0, full_ms - single_ms);
         let determinant = r1 * l2 - r2 * l1;
@@ -40,7 +40,7 @@ impl SeekCurve {
         SeekCurve { scale, ..self }
     }
 
-    /// Time to move the arm over `distance` cylinders; nothing for none.
+    /// The time to move the arm over `distance` cylinders; zero for none.
     pub fn time(&self, distance: u32) -> Nanos {
         if distance == 0 {
             return Nanos::ZERO;

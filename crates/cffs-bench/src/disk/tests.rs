@@ -1,4 +1,4 @@
-//! Compares the model with its own arithmetic, and with the figures it was given.
+//! Compares the model with its own arithmetic, and with the figures of its profiles.
 
 use super::geometry::{Geometry, Zone};
 use super::mechanics::Mechanics;
@@ -17,7 +17,7 @@ fn disk(profile: Profile) -> profile::DiskSpec {
     }
 }
 
-/// A small generator: the tests need variety, not quality.
+/// A small random generator. The tests need variety, not quality.
 struct Dice(u64);
 
 impl Dice {
@@ -128,7 +128,7 @@ fn an_access_is_seek_plus_rotation_plus_transfer() {
     let run = Run { first: Sector(7), sectors: 5 };
     let end = m.sweep(run, Nanos(4_200_000));
     assert_eq!(end, Nanos(4_200_000 + 1_800_000 + 1_100_000 + 1_200_000));
-    // And `passed` is the inverse of `sweep`.
+    // `passed` is the inverse of `sweep`.
     assert_eq!(m.passed(Sector(7), Nanos(4_200_000), end, 99), 5);
     assert_eq!(m.passed(Sector(7), Nanos(4_200_000), Nanos(end.0 - 1), 99), 4);
 }
@@ -303,10 +303,10 @@ fn a_solid_state_disk_serves_reads_side_by_side_until_its_link_is_full() {
     let reads = |count: u64, blocks_each| {
         (0..count).map(move |i| Request::Read(blocks(i * 777 % 60_000, blocks_each)))
     };
-    // 80 µs each, and 4 KiB at 3 GB/s.
+    // 80 µs for each request, and 4 KiB at 3 GB/s.
     let alone = one_by_one(&mut disk(), reads(1000, 1)).as_ms();
     assert!((alone - 1000.0 * (0.080 + 4096.0 / 3e6)).abs() < 0.1, "{alone}");
-    // 32 at a time.
+    // 32 requests at a time.
     let queued = all_at_once(&mut disk(), reads(3200, 1)).as_ms();
     assert!((queued - 100.0 * 0.080).abs() < 0.1, "{queued}");
     let streamed = all_at_once(&mut disk(), reads(3000, 256)).as_ms();

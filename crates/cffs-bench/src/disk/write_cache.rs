@@ -1,6 +1,6 @@
 //! The drive's volatile write cache.
 //!
-//! A write that fits is acknowledged as soon as it has crossed the bus; the cache is written to the platter
+//! A write that fits is acknowledged as soon as it has crossed the bus. The cache is written to the platter
 //! later, neighbours together, in the best order for the arm. A flush waits until everything that was
 //! acknowledged before it is on the platter.
 //!
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::{Run, Sector};
 
-/// Orders writes against flushes.
+/// A number that orders writes and flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub u64);
 
@@ -27,11 +27,11 @@ pub struct WriteCache {
     capacity: u64,
     dirty: BTreeMap<u64, Dirty>,
     sectors: u64,
-    /// The range that is being written out: still takes space, and a flush still waits for it.
+    /// The range that is being written out. It still takes space, and a flush still waits for it.
     leaving: Option<(Run, Stamp)>,
 }
 
-/// The longest run that goes to the platter as one movement.
+/// The longest run that is written to the platter in one movement.
 const DESTAGE_SECTORS_MAX: u64 = 8192;
 
 /// The number of ranges on either side of the arm that are considered next.
@@ -43,7 +43,7 @@ impl WriteCache {
         WriteCache { capacity, dirty: BTreeMap::new(), sectors: 0, leaving: None }
     }
 
-    /// Whether the drive has such a cache at all.
+    /// Whether the drive has a write cache.
     pub fn is_enabled(&self) -> bool {
         self.capacity > 0
     }
@@ -58,7 +58,7 @@ impl WriteCache {
         self.used() + run.sectors <= self.capacity
     }
 
-    /// Whether the cache is so full that writing it out takes precedence over idling.
+    /// Whether the cache is so full that it must be written out at once.
     pub fn is_pressed(&self) -> bool {
         self.used() * 2 > self.capacity
     }

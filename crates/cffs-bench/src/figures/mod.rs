@@ -1,4 +1,5 @@
-//! Figures that documents quote: measured again, and compared with the documents or written into them.
+//! Measures the figures that documents quote again, and compares them with the documents or writes them
+//! there.
 //!
 //! ```text
 //!   questions, library ──► tables with names ──► the lines after `<!-- exact: NAME -->` in README and docs
@@ -31,7 +32,7 @@ use document::Document;
 /// The disks whose library benchmark is published.
 const LIBRARY: [Profile; 3] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200];
 
-/// A program part that prints tables.
+/// A part of the program that prints tables.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Question(Question),
@@ -45,7 +46,7 @@ impl Source {
         questions.filter(|source| source.is_exact()).chain(LIBRARY.map(Source::Library))
     }
 
-    /// Whether it prints tables that repeat exactly.
+    /// Whether the part prints tables that repeat exactly.
     fn is_exact(self) -> bool {
         match self {
             Source::Library(_) => true,
@@ -170,7 +171,7 @@ fn documents(root: &Path) -> Result<Vec<Document>> {
 /// Measures every table and compares it with the documents below `root`, or replaces it there.
 pub fn run(root: &Path, write: bool) -> Result<()> {
     let mut documents = documents(root)?;
-    // The sizes of this machine's files are no exact figures: count few.
+    // The sizes of this machine's files are not exact figures, so few files are counted.
     let tables = measure(&Plan { trees: vec![root.join("docs")], ..Plan::default() })?;
     let mut faults = Vec::new();
     for (name, table) in &tables {

@@ -1,8 +1,8 @@
 //! Documents whose parts are in many directories, in virtual time: the gains of a hint, of a list of the
 //! files read, and of the volume's own observations.
 //!
-//! A page and its pictures are read together, but pictures are in directories by kind. USENIX'97 (6) gives
-//! hypertext as an example of knowledge that a program has and the name space does not show.
+//! A page and its pictures are read together, but pictures are stored in directories by kind. USENIX'97 (6)
+//! names hypertext as an example of knowledge that a program has and the name space does not show.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::workload::random::{LogNormal, Random};
 
 /// Files of a document: the page and its pictures.
 pub const PARTS: u64 = 11;
-/// The number of directories over which they are spread.
+/// The number of directories over which the files are spread.
 const DIRECTORIES: u64 = 20;
-/// Less than the size of the documents: a server cannot cache them all.
+/// The size of the cache: smaller than the documents, so that a server cannot cache them all.
 const CACHE_BYTES: u64 = 16 << 20;
 const SIZE_MAX: usize = 1 << 20;
 const HINT: &[u8] = b"user.cffs.key";
@@ -41,14 +41,14 @@ const ALONE: u64 = 20;
 pub enum Made {
     /// Each document with all of its parts, one after the other.
     Whole,
-    /// The pages first, then the first picture of each, and so on, in an epoch each.
+    /// The pages of all documents in one epoch, then the first picture of each in the next, and so on.
     PartByPart,
 }
 
-/// How the volume knows which files are a document.
+/// How the volume knows which files belong to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It does not.
+    /// It does not know.
     No,
     /// By a hint for each document.
     Hint,
@@ -62,8 +62,8 @@ pub enum Known {
 const ROUNDS: u64 = 4;
 
 impl LibraryPlan {
-    /// Creates documents on a volume with this policy, and regroups it by a list or by observations, if there
-    /// are any. Then reads the contents of documents: some, each from cold caches; `reads` in random order,
+    /// Creates documents on a volume with this policy, and regroups the volume as `known` says. Then measures
+    /// three ways to read the contents of documents: some, each from cold caches; `reads` in random order,
     /// with a small cache; and every directory, with a cache of the default size.
     pub fn documents(
         &self,
@@ -119,8 +119,8 @@ impl LibraryPlan {
 }
 
 impl LibraryPlan {
-    /// Regroups documents after observing a reader of all of them, which reads in another random order each
-    /// time.
+    /// Regroups documents by a list, or after observing a reader that reads all of them several times, each
+    /// time in another random order.
     fn regroup_documents(&self, disk: &Disk, known: Known, documents: u64) -> Result<()> {
         let observe = known == Known::Use;
         let options = OpenOptions { observe, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
@@ -187,7 +187,7 @@ fn add(
     Ok(())
 }
 
-/// The directory of a part of a document: any of them.
+/// The path of a part of a document, in any of the directories.
 fn path(document: u64, part: u64) -> (String, String) {
     let directory = Random::new(document * PARTS + part).below(DIRECTORIES);
     (format!("d{directory:02}"), format!("{document:05}-{part:02}"))

@@ -1,5 +1,5 @@
-//! Files that are made durable in virtual time: one in each of several directories, then an fsync that they
-//! share, as threads do that call fsync at the same time.
+//! Files that are made durable in virtual time: one is created in each of several directories, then one fsync
+//! covers them all, as when threads call fsync at the same time.
 
 use anyhow::Result;
 use cffs::units::InodeNo;

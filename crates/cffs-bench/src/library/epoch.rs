@@ -1,5 +1,5 @@
-//! An epoch of training over a set that is larger than the cache, in virtual time: all files in random order,
-//! in batches that are each read in device order.
+//! An epoch of training over a set that is larger than the cache, in virtual time: all files are read in
+//! random order, in batches, each of which is read in device order.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Epoch {
 }
 
 impl LibraryPlan {
-    /// Makes the set, and reads each file once.
+    /// Creates the set, and reads each file once.
     pub fn epoch(&self, peer: Peer, set: Epoch) -> Result<Phase> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, set.size);

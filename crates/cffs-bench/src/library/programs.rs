@@ -1,7 +1,6 @@
 //! The programs of a developer on a source tree, in virtual time: check out, compile, search, remove.
 //!
-//! The programs of the thesis's table 4.3 as the disk sees them: only their calls, without the computation
-//! between them.
+//! Replays the programs of the thesis's table 4.3: their calls, without the computation between them.
 
 use anyhow::{Context, Result};
 use cffs::format::inode::FileType;
@@ -18,7 +17,7 @@ use crate::workload::random::{LogNormal, Random};
 const FILES_EACH: u64 = 6;
 /// Headers that a compiler reads for each source.
 const HEADERS: u64 = 8;
-/// The largest file, of sources and of objects.
+/// The largest size of a source and of an object file, in bytes.
 const SIZE_MAX: usize = 2 << 20;
 const TOP: &str = "src";
 
@@ -80,7 +79,7 @@ impl LibraryPlan {
         Ok(phases)
     }
 
-    /// A tree in which a new directory is created, somewhere, after every few files.
+    /// A tree in which a new directory is created, at a random place, after every few files.
     fn sources(&self, files: u64) -> Vec<SourceFile> {
         let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
         let mut directories = vec![vec![TOP.to_owned()]];

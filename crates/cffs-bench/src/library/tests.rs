@@ -86,7 +86,7 @@ fn a_fresh_tree_is_read_in_sweeps() {
     assert!(requests[2] < 0.04, "scan: {requests:?}");
 }
 
-/// As on a mount: prefetched requests are as long as the disk accepts.
+/// As on a mount, prefetched requests are as long as the disk accepts.
 #[test]
 fn a_fresh_tree_is_prefetched_in_long_requests() {
     let tree = Tree::Fresh { files: 8_000 };
@@ -96,8 +96,8 @@ fn a_fresh_tree_is_prefetched_in_long_requests() {
     assert!(requests * 50 <= 8_000, "{requests} requests");
 }
 
-/// Names of an aged tree are stored densely: find(1) reads little more than their size. It does not seek to
-/// many places for the first few directories, and again for the others.
+/// Names of an aged tree are stored densely: find(1) reads little more than their size, and does not read the
+/// first few directories one by one.
 #[test]
 fn names_of_an_aged_tree_take_few_bytes() {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 512 << 20, ..plan(1) };
@@ -215,7 +215,7 @@ fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) 
     })
 }
 
-/// On both kinds of drive; decision 008 has the figures that this prints.
+/// Runs on both kinds of drive. Decision 008 has the figures that this prints.
 #[test]
 fn a_journal_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
@@ -251,7 +251,7 @@ fn a_journal_costs_a_stream_a_turn_of_the_disk() {
     }
 }
 
-/// The disk's time for an opening after a crash with a journal of the default size that is nearly full.
+/// Measures the disk's time for an opening after a crash, with a nearly full journal of the default size.
 #[test]
 fn recovery_from_a_full_journal_takes_less_than_a_second() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
@@ -273,7 +273,7 @@ fn recovery_from_a_full_journal_takes_less_than_a_second() {
             volume.write(&Caller::ROOT, file, 0, &[7; 60_000]).unwrap();
             volume.sync_file(file, false).unwrap();
         }
-        // The program ends here, and the disk keeps what it has.
+        // The program ends here. The disk keeps its contents.
         disk.power_cycle();
         let (before, started) = (disk.counters(), disk.now());
         let recovered = open().unwrap();
@@ -313,7 +313,7 @@ fn destaging(profile: Profile, journal_bytes: u64, directories: usize, host: Nan
         }
         disk.idle(host);
     };
-    // The first ones try out gaps.
+    // The first records try out gaps.
     (0..100).for_each(durable);
     let journal = || volume.stats().journal.unwrap_or_default();
     let (before, started, journal_before) = (disk.counters(), disk.now(), journal());

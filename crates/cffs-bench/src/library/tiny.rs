@@ -20,7 +20,7 @@ pub const GROWN: usize = 4096;
 const LOG_LINE: usize = 512;
 
 impl LibraryPlan {
-    /// Opens, and reads or writes, each of `files` tiny files, as table 1 of the paper.
+    /// Opens each of `files` tiny files, and reads or writes it: table 1 of the paper.
     pub fn tiny(&self, peer: Peer, files: u64) -> Result<Vec<Phase>> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, GROWN);

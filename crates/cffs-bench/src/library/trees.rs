@@ -1,7 +1,7 @@
-//! Trees in virtual time: the aged and the fresh tree of the comparison, walked cold.
+//! Trees in virtual time: the aged and the fresh tree of the comparison, walked with cold caches.
 //!
-//! The same sizes, the same choice of directories and the same syncs as in [`crate::workload`],
-//! so that requests per file can be pinned by a test, without a mount and without noise.
+//! Sizes, the choice of directories, and syncs are those of [`crate::workload`], so that a test can pin
+//! requests per file without a mount and without noise.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::workload::random::{LogNormal, Random};
 pub(crate) const READ: usize = 256 << 10;
 /// Operations between two syncs while aging.
 const SYNC_EVERY: u64 = 1000;
-/// The largest file.
+/// The largest size of a file, in bytes.
 const SIZE_MAX: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +46,8 @@ impl LibraryPlan {
         self.walks_with(peer, tree, directories, 0)
     }
 
-    /// The same with `threads` threads that read ahead. Their reads reach the disk in an unpredictable order,
-    /// so figures differ slightly between runs.
+    /// Like `walks`, with `threads` threads that read ahead. Their reads reach the disk in an unpredictable
+    /// order, so figures differ slightly between runs.
     pub fn walks_with(
         &self,
         peer: Peer,

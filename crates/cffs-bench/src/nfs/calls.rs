@@ -49,7 +49,7 @@ pub fn read(file: &[u8], count: u32) -> Call {
     })
 }
 
-/// WRITE from the beginning; unstable.
+/// WRITE from the beginning, UNSTABLE.
 pub fn write(file: &[u8], data: &[u8]) -> Call {
     call(7, |w| {
         w.opaque(file);
@@ -60,7 +60,7 @@ pub fn write(file: &[u8], data: &[u8]) -> Call {
     })
 }
 
-/// CREATE, guarded.
+/// CREATE, in the mode GUARDED.
 pub fn create(dir: &[u8], name: &str) -> Call {
     const GUARDED: u32 = 1;
     call(8, |w| {
@@ -92,7 +92,7 @@ pub fn list(dir: &[u8], from: &Position) -> Call {
     })
 }
 
-/// COMMIT, of all of a file.
+/// COMMIT of a whole file.
 pub fn commit(file: &[u8]) -> Call {
     call(21, |w| {
         w.opaque(file);

@@ -25,7 +25,7 @@ const RPC_VERSION: u32 = 2;
 const AUTH_SYS: u32 = 1;
 const AUTH_BYTES_MAX: u32 = 400;
 
-/// A connection that calls as root.
+/// A connection whose calls are made as root.
 pub struct Client {
     input: BufReader<TcpStream>,
     output: BufWriter<TcpStream>,

@@ -1,4 +1,4 @@
-//! The comparison: every server on every disk, several times.
+//! The comparison: measures every server on every disk, several times.
 //!
 //! Servers take turns in each repetition, each on a new volume, so that other load on the machine affects all
 //! of them.
@@ -23,13 +23,13 @@ pub struct Comparison {
     pub scale: Scale,
     pub profiles: Vec<Profile>,
     pub repetitions: u32,
-    /// Where the disks' data goes.
+    /// The directory for the disks' data.
     pub scratch: PathBuf,
     pub programs: Programs,
 }
 
 impl Comparison {
-    /// Runs it all.
+    /// Runs the comparison.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl Comparison {
         for repetition in 0..self.repetitions {
             for &profile in &self.profiles {
                 for contender in Contender::ALL {
-                    // Making data durable takes no time there.
+                    // On such a disk, making data durable takes no time.
                     if contender == Contender::GaneshaDirsync && !profile.has_write_cache() {
                         continue;
                     }

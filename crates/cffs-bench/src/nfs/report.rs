@@ -26,7 +26,7 @@ pub struct Cell {
     pub phase: Phase,
 }
 
-/// The repetitions of a phase together.
+/// The summary of all repetitions of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub profile: Profile,
@@ -34,7 +34,7 @@ pub struct Row {
     pub contender: Contender,
     /// Operations per second: the median.
     pub operations_per_sec: f64,
-    /// The slowest repetition and the fastest.
+    /// The slowest and the fastest repetition.
     pub range: (f64, f64),
     pub requests_per_operation: f64,
     pub flushes_per_operation: f64,
@@ -80,7 +80,7 @@ const GOAL: f64 = 1.5;
 const FLUSHES_PER_COMMIT_MAX: f64 = 3.0 / IN_FLIGHT as f64;
 
 impl Report {
-    /// Draws conclusions.
+    /// Computes medians and bars from the runs.
     pub fn new(scale: Scale, repetitions: u32, versions: Vec<String>, cells: &[Cell]) -> Report {
         let rows = rows(cells);
         let bars = bars(&rows);
@@ -148,7 +148,7 @@ fn title(profile: Profile) -> &'static str {
     }
 }
 
-/// The repetitions of each phase together, by disk, phase and server.
+/// The summaries of the phases, by disk, phase and server.
 fn rows(cells: &[Cell]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut keys: Vec<_> =

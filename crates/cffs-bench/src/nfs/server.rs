@@ -1,6 +1,6 @@
 //! The servers that are compared, each on a volume of its own.
 //!
-//! Offers [`Contender`] (which one) and [`Served`] (one that serves, on an emulated disk).
+//! Offers [`Contender`], which names a server, and [`Served`], a running server on an emulated disk.
 
 use std::fmt;
 use std::fs;
@@ -24,13 +24,13 @@ use crate::peer;
 use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
 
-/// The address of the servers; nfs-ganesha has MOUNT at a port of its own.
+/// The address of the servers. For MOUNT, nfs-ganesha has a separate port.
 const NFS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
 const MOUNT_OF_GANESHA: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
 /// How long a server may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the volume.
+/// The size of the volume.
 const VOLUME_BYTES: u64 = 1 << 30;
 /// The directory of nfs-ganesha's libraries in Debian's package.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
@@ -41,12 +41,12 @@ pub enum Contender {
     Cffs,
     /// nfs-ganesha over ext4, with the defaults of both.
     Ganesha,
-    /// The same, where ext4 makes names durable before a system call returns.
+    /// nfs-ganesha over ext4 with `dirsync`: ext4 makes names durable before a system call returns.
     GaneshaDirsync,
 }
 
 impl Contender {
-    /// All of them.
+    /// All servers.
     pub const ALL: [Contender; 3] =
         [Contender::Cffs, Contender::Ganesha, Contender::GaneshaDirsync];
 
@@ -98,7 +98,7 @@ impl Programs {
 
 /// A server on an emulated disk.
 ///
-/// The order of the fields matters: they are dropped from the top.
+/// The order of the fields matters: they are dropped in this order.
 pub struct Served {
     contender: Contender,
     programs: Programs,
@@ -111,7 +111,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Makes disk, block device and file system, and serves it. None of this takes disk time.
+    /// Creates the disk, the block device and the file system, and starts the server. None of this takes disk
+    /// time.
     pub fn start(
         contender: Contender,
         programs: &Programs,
@@ -227,7 +228,7 @@ impl Served {
         Ok(command)
     }
 
-    /// Where MOUNT answers, and for which path.
+    /// The address of MOUNT, and the exported path.
     fn export(&self) -> (SocketAddr, String) {
         match self.contender.is_cffs() {
             true => (NFS, String::from("/")),
@@ -276,7 +277,7 @@ impl Served {
     }
 }
 
-/// Waits for a server; one that does not end is killed.
+/// Waits until a server has ended, and kills it if it does not end in time.
 fn wait(server: &mut Child) -> Result<std::process::ExitStatus> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {

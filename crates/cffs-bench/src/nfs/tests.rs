@@ -1,4 +1,4 @@
-//! The load on a server inside the process, and the conclusions from runs.
+//! The load on a server inside the process, and the report on runs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -89,7 +89,7 @@ fn a_load_does_what_it_says_and_each_operation_counts() {
     assert!(counts[5].0 == workload::LIST && counts[5].1 > 250, "{counts:?}");
     assert_eq!(counts[6], (workload::REMOVE, 250));
     assert_eq!(server.chilled, 2);
-    // The created files are gone, and the tree is there.
+    // The created files are gone, and the tree exists.
     let root = server.root().expect("mounted");
     let mut client = server.connect().expect("connected");
     let again = client.call(&calls::make_dir(&root, "tree-0"), calls::made);

@@ -25,11 +25,11 @@ pub const CREATE: &str = "create";
 pub const COMMIT: &str = "write, COMMIT";
 /// READ of whole files from a server that has just been started.
 pub const READ_COLD: &str = "read, cold";
-/// The same again.
+/// READ of whole files that were read before.
 pub const READ: &str = "read";
 /// READDIRPLUS from a server that has just been started.
 pub const LIST_COLD: &str = "READDIRPLUS, cold";
-/// The same again and again.
+/// READDIRPLUS of directories that were listed before.
 pub const LIST: &str = "READDIRPLUS";
 /// REMOVE of the created files.
 pub const REMOVE: &str = "remove";
@@ -130,7 +130,7 @@ fn name(file: usize) -> String {
     format!("file-{file:07}")
 }
 
-/// The contents of a file, which no other one has.
+/// The contents of a file, different from those of all other files.
 fn contents(file: usize) -> Vec<u8> {
     let mut random = Random::new(file as u64);
     (0..FILE_BYTES / 8).flat_map(|_| random.number().to_le_bytes()).collect()
@@ -175,7 +175,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures `work`, which returns the number of its operations, and begins none after the given time.
+    /// Measures `work`, which returns the number of its operations, and begins no operation after the given
+    /// time.
     fn phase(
         &mut self,
         name: &str,

@@ -1,8 +1,8 @@
-//! The file systems that are compared, and how each is made, mounted and made durable.
+//! The file systems that are compared: how each is created, mounted and made durable.
 //!
-//! Every peer gets the same emulated disk below the same kind of loop device, is made with its
-//! tools' defaults, and is mounted with `noatime` and its defaults otherwise. Offers [`Peer`] (which
-//! one) and [`Volume`] (one that is mounted).
+//! Every peer gets the same emulated disk below the same kind of loop device. It is created with the defaults
+//! of its tools, and mounted with `noatime` and its defaults otherwise. Offers [`Peer`], which names a file
+//! system, and [`Volume`], a mounted one.
 
 mod transport;
 mod volume;
@@ -25,7 +25,7 @@ pub use volume::{Volume, VolumeSpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Peer {
-    /// C-FFS as `cffs mkfs` makes it.
+    /// C-FFS with the defaults of `cffs mkfs`.
     Cffs,
     /// C-FFS with inodes in a table of their own.
     CffsNoEmbed,
@@ -49,14 +49,14 @@ pub enum Peer {
     Btrfs,
     /// Linux btrfs, mounted with `compress=zstd:1`.
     BtrfsCompressed,
-    /// A FUSE server in memory that does nothing else: the ceiling for anything over FUSE.
+    /// A FUSE server in memory that does nothing else: an upper bound for every FUSE server.
     Null,
     /// C-FFS as a library inside the process: no system call per operation.
     Library,
 }
 
 impl Peer {
-    /// All of them, in the order of the reports.
+    /// All peers, in the order of the reports.
     pub const ALL: [Peer; 14] = [
         Peer::Cffs,
         Peer::CffsCompressed,
@@ -74,7 +74,7 @@ impl Peer {
         Peer::CffsJournalDevice,
     ];
 
-    /// Those that show the gain of a journal.
+    /// The peers that show the gain of a journal.
     pub const OF_THE_JOURNAL: [Peer; 6] = [
         Peer::Cffs,
         Peer::CffsNoJournal,
@@ -84,7 +84,7 @@ impl Peer {
         Peer::Btrfs,
     ];
 
-    /// Those that have bars for a device.
+    /// The peers that have bars for a device.
     pub fn of_the_bars(profile: Profile) -> Vec<Peer> {
         match profile {
             Profile::None => vec![Peer::Cffs, Peer::Ext4, Peer::Null, Peer::Library],
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Whether this can be "the best peer".
+    /// Whether this file system counts for "the best of ext4, XFS and btrfs".
     pub fn is_mainstream(self) -> bool {
         matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::BtrfsCompressed)
     }
@@ -151,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Makes the file system on a device, and its journal in the file `journal` if it has a separate one.
+    /// Creates the file system on a device, and its journal in the file `journal` if that is separate.
     fn make(self, device: &Path, journal: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
@@ -183,7 +183,8 @@ impl Peer {
         run(command.arg(device))
     }
 
-    /// Mounts it. Returns the server if it is a child of this process: the unmount is complete when it ends.
+    /// Mounts the file system. Returns the server if it is a child of this process: the unmount is complete
+    /// when the server ends.
     fn mount(
         self,
         device: &Path,
@@ -224,8 +225,9 @@ impl Peer {
         run(command.arg(device).arg(at)).map(|()| None)
     }
 
-    /// Unmounts it; returns when everything is on the device. Retries for a second while it is busy: a child
-    /// that another thread has just forked keeps files of this process open until it executes its program.
+    /// Unmounts the file system; returns when everything is on the device. Retries for a second while it is
+    /// busy: a child that another thread has just forked keeps files of this process open until it executes
+    /// its program.
     fn unmount(self, at: &Path, cffs: &Path) -> Result<()> {
         let mut command = if self.is_cffs() {
             let mut c = Command::new(cffs);
@@ -325,8 +327,8 @@ pub fn find_cffs() -> PathBuf {
 
 /// Starts a server in the foreground and waits until it has mounted.
 ///
-/// It has a session of its own, as a server in the background has. The kernel schedules each session as a
-/// group (autogroup), and a request between two groups costs it more than one within a group.
+/// The server gets a session of its own, like a server in the background. The kernel schedules each session
+/// as a group (autogroup), and a request between two groups costs more than one within a group.
 fn serve(command: &Command, at: &Path) -> Result<Child> {
     let before = std::fs::metadata(at)?.dev();
     let mut server = Command::new("setsid")

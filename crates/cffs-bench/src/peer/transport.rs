@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// The transport of C-FFS and of the server that does nothing. Both use the same one in a
-/// comparison, since the cost of FUSE itself depends on it.
+/// The transport of C-FFS and of the server that does nothing. Both use the same one in a comparison, since
+/// the cost of FUSE depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -43,7 +43,7 @@ impl Transport {
         }
     }
 
-    /// The part of file names that marks a report over this transport.
+    /// The part of file names by which reports over this transport are recognized.
     pub fn suffix(self) -> &'static str {
         match self {
             Transport::Rings => "",

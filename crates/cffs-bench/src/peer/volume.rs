@@ -33,12 +33,12 @@ pub struct VolumeSpec {
 
 /// A mounted file system on an emulated disk.
 ///
-/// The order of the fields matters: they are dropped from the top.
+/// The order of the fields matters: they are dropped in this order.
 pub struct Volume {
     spec: VolumeSpec,
     cache_bytes: Option<u64>,
     mounted: bool,
-    /// The kernel passes syncfs(2) on to its server, if it has one.
+    /// Whether the kernel passes syncfs(2) on to the file system's server.
     passes_syncfs: bool,
     /// The file system's server, if unmounting has to wait for it.
     server: Option<Child>,
@@ -49,7 +49,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Makes disk, block device and file system, and mounts it. None of this takes disk time.
+    /// Creates the disk, the block device and the file system, and mounts it. None of this takes disk time.
     pub fn make(spec: VolumeSpec) -> Result<Volume> {
         let places = TempDir::with_prefix_in("cffs-bench-", &spec.scratch)
             .with_context(|| format!("a directory in {}", spec.scratch.display()))?;
@@ -91,7 +91,7 @@ impl Volume {
         self.device.as_ref().context("a block device")?.request_kib()
     }
 
-    /// Unmounts and removes everything.
+    /// Unmounts the file system, and removes the disk.
     pub fn dismantle(mut self) -> Result<()> {
         self.set_free(true);
         self.unmount()?;
@@ -209,7 +209,7 @@ impl Drop for Volume {
         self.set_free(true);
         if let Err(error) = self.unmount() {
             eprintln!("{} stays mounted: {error:#}", self.mount_point().display());
-            // Lazily, so that at least no new work can begin there.
+            // A lazy unmount at least prevents that new work begins there.
             let _ = run(Command::new("umount").arg("-l").arg(self.mount_point()));
         }
     }

@@ -9,7 +9,7 @@ use crate::peer::Peer;
 use crate::report::table::figure;
 use crate::workload::Phase;
 
-/// The fraction of the used volume of table 4.2 that stays full.
+/// The fraction of the volume that stays in use, for the second table.
 const FULL: f64 = 0.7;
 
 /// Reads the same bytes in files of one size, of several sizes, and in one large file.

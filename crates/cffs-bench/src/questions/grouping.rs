@@ -18,7 +18,7 @@ use crate::report::table::figure;
 use crate::workload::catalog::{Scale, Workload};
 use crate::workload::{Phase, Session, Site};
 
-/// The fractions of the volumes that stay full.
+/// The fractions of the volumes that stay in use.
 const FULL: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
 
 /// Costs of a cold scan of volumes that were filled and churned.

@@ -172,7 +172,7 @@ impl fmt::Display for Table {
 }
 
 impl Default for Plan {
-    /// Asks in full, about the files of this machine.
+    /// Asks at full scale, about the files of this machine.
     fn default() -> Plan {
         Plan {
             scale: Scale::Full,

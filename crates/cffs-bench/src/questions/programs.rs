@@ -13,7 +13,7 @@ use crate::disk::Profile;
 use crate::library::trees::Tree;
 use crate::report::table::figure;
 
-/// A small file, in bytes: one that a conventional file system reads with a request of its own.
+/// The largest small file, in bytes: a conventional file system reads such a file with a request of its own.
 const SMALL_BYTES: u64 = 64 << 10;
 /// A file counts as read together with another of its directory if at most this many files were read
 /// between.
@@ -59,7 +59,7 @@ fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
     let words: Vec<OsString> = ["sh", "-c", silenced.as_str()].map(OsString::from).into();
     let mut opened = Vec::new();
     let note = |path: &Path| -> io::Result<()> {
-        // A file that no longer exists, such as a temporary one, was rarely on a disk.
+        // A file that no longer exists, such as a temporary file, was rarely on a disk.
         if let Ok(metadata) = fs::metadata(path)
             && metadata.is_file()
         {
@@ -71,7 +71,8 @@ fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
     Ok(opened)
 }
 
-/// The number of files that a program opened whose neighbours it also opened.
+/// The small files that a program opened: how many they are, how many of them follow files of the same
+/// directory, and their number of directories.
 #[derive(Default)]
 struct Locality {
     small: u64,

@@ -12,7 +12,7 @@ const DISKS: [Profile; 4] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd720
 /// Bytes of the emulated volume, fewer than each disk has.
 const SIZE: u64 = 512 << 20;
 
-/// Reads at random, by size: figure 2.
+/// The time of a random read, by its size: figure 2.
 pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
     let mut table = disks("request", |name| format!("{name}: ms"));
     let count = plan.pick(2_000, 100);
@@ -29,7 +29,7 @@ pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// Files of a group with other files' bytes between them: the time to read them one by one, over the time to
+/// Reads the files of a group with holes between them: the time to read them one by one, over the time to
 /// read them in one request.
 pub fn holes(plan: &Plan) -> Result<Vec<Table>> {
     const FILE: u64 = 4 << 10;

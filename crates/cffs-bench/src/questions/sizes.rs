@@ -12,7 +12,7 @@ use crate::peer::Peer;
 use crate::report::table::figure;
 use crate::workload::random::{LogNormal, Random};
 
-/// A small file, by the measure of the first paper's figure 3.
+/// The largest small file in bytes, as in figure 3 of the first paper.
 const SMALL_BYTES: u64 = 8 << 10;
 
 /// Sizes of files on this machine, and the time that a scan spends on small files.
@@ -76,7 +76,7 @@ pub fn configuration(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// The length of an option's value, if the line is one.
+/// The length of the value, if the line is an option with a value.
 fn value_bytes(line: &str) -> Option<u64> {
     let (name, value) = line.split_once(['=', ':'])?;
     let (name, value) = (name.trim(), value.trim());

@@ -1,4 +1,4 @@
-//! The bars: the goals of C-FFS, each for a figure within one run.
+//! The bars: goals of C-FFS, each for a figure of one run.
 
 use serde::Serialize;
 
@@ -12,7 +12,8 @@ use crate::workload::catalog::Workload;
 enum Figure {
     /// Files per second over the best of ext4, XFS and btrfs.
     OverBestPeer,
-    /// The same of C-FFS with its journal on a device without delays.
+    /// Files per second of C-FFS with its journal on a device without delays, over the best of ext4, XFS and
+    /// btrfs.
     JournalDeviceOverBestPeer,
     /// Files per second of C-FFS.
     FilesPerSec,
@@ -22,7 +23,7 @@ enum Figure {
     JournalHomeShare,
     /// The time of C-FFS over that without a journal, at most.
     OverNoJournal,
-    /// Files per second over those of one other.
+    /// Files per second over those of another peer.
     Over(Peer),
     /// Files per second of a client on any core, over those of one that is pinned to a core.
     OverPinned(Peer),
@@ -30,18 +31,19 @@ enum Figure {
     LibraryOverExt4,
     /// Files per second over C-FFS with all of its techniques off.
     OverPlain,
-    /// Requests per file of C-FFS with its techniques off, over ours.
+    /// Requests per file of C-FFS with its techniques off, over those of C-FFS.
     RequestsUnderPlain,
     MegabytesPerSec,
-    /// Contents moved by C-FFS that compresses them.
+    /// Megabytes of contents per second, of C-FFS that compresses them.
     CompressedMegabytesPerSec,
-    /// Files per second of C-FFS that compresses contents, over the best of ext4, XFS and btrfs that do not.
+    /// Files per second of C-FFS that compresses contents, over the best of ext4, XFS and btrfs without
+    /// compression.
     CompressedOverBestPlain,
-    /// The same over those of one other.
+    /// Files per second of C-FFS that compresses contents, over those of another peer.
     CompressedOver(Peer),
-    /// Contents moved over what the device can stream.
+    /// Contents moved per second, over the device's streaming rate.
     OfLimit,
-    /// Contents moved over the reading of one large file, by the same file system.
+    /// Contents moved per second, over those when the same file system reads one large file.
     OfLargeFile,
     /// Requests per file, at most.
     RequestsPerFile,
@@ -128,8 +130,8 @@ const ON_PAPERS_DISKS: &[Bar] = &[
     Bar(W::Thesis, "read", OfLargeFile, 0.95),
 ];
 
-/// The goals for a journal on a disk whose writes each wait for a turn if the drive has no write cache
-/// (`through`).
+/// The goals for a journal. `through` is set for a drive without a write cache, in which each write waits for
+/// a rotation.
 fn with_journal(through: bool) -> Vec<Bar> {
     let pick = |cached, written_through| if through { written_through } else { cached };
     let gains = [
@@ -203,9 +205,9 @@ const OF_FUSE_LIMIT: f64 = 0.75;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The text of the goal.
+    /// The goal in words.
     pub bar: String,
-    /// The goal, limited to a share of what FUSE allows.
+    /// The goal as a number, limited to a share of `fuse_limit`.
     pub goal: f64,
     pub measured: f64,
     /// Whether the goal is met.
@@ -277,7 +279,7 @@ impl Bar {
             OverBestPeer | JournalDeviceOverBestPeer => ours.ratio_to_best?,
             FilesPerSec => ours.files_per_sec,
             FlushesPerFile => ours.flushes_per_file?,
-            // A journal that did not fill shows nothing of the steady state.
+            // A journal that never filled says nothing about the steady state.
             JournalHomeShare => ours.journal_home_share.filter(|share| *share > 0.0)?,
             OverNoJournal => other(Peer::CffsNoJournal)?.files_per_sec / ours.files_per_sec,
             Over(peer) => over(other(peer)?),

@@ -1,4 +1,4 @@
-//! The circumstances of a comparison, without which its figures are meaningless.
+//! The circumstances of a comparison. Its figures are meaningless without them.
 
 use std::time::Duration;
 use std::{fmt, fs};
@@ -62,7 +62,7 @@ impl Environment {
         }
     }
 
-    /// No machine: C-FFS as a library on a disk in virtual time.
+    /// The circumstances of C-FFS as a library on a disk in virtual time, which do not include a machine.
     pub fn virtual_disk(plan: &LibraryPlan) -> Environment {
         let version = String::from(concat!("the library, ", env!("CARGO_PKG_VERSION")));
         Environment {
@@ -103,7 +103,7 @@ impl Environment {
 
 /// If other programs use more than this share of the processors' time, the report has a warning.
 const TAKEN_MAX: f64 = 0.1;
-/// How long this program sleeps to measure the load of others.
+/// How long this program sleeps to measure the load by other programs.
 const REST: Duration = Duration::from_millis(500);
 
 /// The machine on which something was measured.
@@ -119,12 +119,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, now; takes half a second.
+    /// Describes this machine at this moment; takes half a second.
     pub fn here() -> Machine {
         Machine::with(taken())
     }
 
-    /// This machine, with this load of other programs.
+    /// Describes this machine, with this load by other programs.
     fn with(taken: f64) -> Machine {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let system = rustix::system::uname();

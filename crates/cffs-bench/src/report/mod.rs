@@ -1,7 +1,7 @@
 //! Reports: medians, tables, bars and JSON. `docs/performance/README.md` explains the columns.
 //!
-//! Everything is pure except the writing of files. Losses are shown like wins: ratios below and above one are
-//! in the same column, and failed runs are listed.
+//! All functions are pure except those that write files. Losses are shown like wins: ratios below and above
+//! one are in the same column, and failed runs are listed.
 
 pub mod bars;
 pub mod environment;
@@ -35,7 +35,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Draws conclusions.
+    /// Computes the report from the results.
     pub fn new(plan: &Plan, results: &Results) -> Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
         // The goals apply to the faster transport; the report over the other one is separate.
@@ -55,7 +55,7 @@ impl Report {
         }
     }
 
-    /// Draws conclusions from a run in virtual time.
+    /// Computes the report of a run in virtual time.
     pub fn of_library(plan: &LibraryPlan, results: &Results) -> Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
         Report {

@@ -14,7 +14,7 @@ pub struct Row {
     pub phase: String,
     /// The file system.
     pub peer: Peer,
-    /// Repetitions after the medians.
+    /// The number of repetitions of which these are the medians.
     pub repetitions: usize,
     /// Files, or operations, per second.
     pub files_per_sec: f64,
@@ -32,18 +32,18 @@ pub struct Row {
     pub seconds: f64,
     /// Seconds for which the device was busy.
     pub busy_secs: Option<f64>,
-    /// Of these, for each file.
+    /// Seconds for which the device was busy, per file.
     pub busy_secs_per_file: Option<f64>,
-    /// The share of that for writing the journal to its places, if there is one.
+    /// The share of the busy time for writing the journal to its places, if the volume has one.
     pub journal_home_share: Option<f64>,
     /// Bytes that the device moved for each byte of contents.
     pub amplification: Option<f64>,
     /// Speed over that of the best of ext4, XFS and btrfs.
     pub ratio_to_best: Option<f64>,
     /// Device time per file of the best of ext4, XFS and btrfs, over that of this file system: the ratio if
-    /// the processor cost nothing. It does not depend on other load of the machine.
+    /// the processor took no time. It does not depend on other load of the machine.
     pub device_ratio_to_best: Option<f64>,
-    /// Contents moved over what the device could have streamed.
+    /// Contents moved, over those that the device could have streamed in the time.
     pub ratio_to_limit: Option<f64>,
 }
 
@@ -80,7 +80,7 @@ fn best_of(rows: &[Row], workload: Workload, phase: &str) -> Option<f64> {
         .max_by(f64::total_cmp)
 }
 
-/// Device seconds per file of the mainstream peer that needs the least in a phase.
+/// The fewest device seconds per file that a mainstream peer takes in a phase.
 fn least_device_time(rows: &[Row], workload: Workload, phase: &str) -> Option<f64> {
     rows.iter()
         .filter(|r| r.workload == workload && r.phase == phase && r.peer.is_mainstream())

@@ -1,4 +1,4 @@
-//! The table, for terminals and for the documentation.
+//! The tables of results, for terminals and for the documentation.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ pub fn markdown(report: &Report) -> String {
     render(report, presets::ASCII_MARKDOWN, |title| format!("\n## {title}\n\n"))
 }
 
-/// The phases of one workload, run once in one place.
+/// The phases of one workload that was run once.
 pub fn phases(phases: &[Phase]) -> Table {
     let mut table = new_table(
         presets::UTF8_HORIZONTAL_ONLY,

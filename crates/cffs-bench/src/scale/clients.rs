@@ -1,5 +1,5 @@
-//! Clients at the same time: operations on warm caches, of C-FFS over FUSE, of a server that does nothing,
-//! and of ext4 in the kernel.
+//! Operations of several clients at the same time on warm caches: on C-FFS over FUSE, on a server that does
+//! nothing, and on ext4 in the kernel.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::workload::hot::Hot;
 pub const PEERS: [Peer; 3] = [Peer::Cffs, Peer::Null, Peer::Ext4];
 /// The phases of the report.
 pub const PHASES: [&str; 4] = ["create+write", "open+read", "stat", "unlink"];
-/// Large enough for the inodes of all phases in ext4.
+/// The size of a volume: large enough for the inodes of all phases in ext4.
 const VOLUME_BYTES: u64 = 4 << 30;
 
-/// Measures `clients` clients on each peer. A cost is that of `operations` by each client, so it is linear if
-/// several clients together are no faster than one.
+/// Measures `clients` clients on each peer. A cost is the cost of `operations` by each client, so it grows
+/// linearly if several clients together are no faster than one.
 pub fn measure(plan: &Plan, clients: u64, interrupt: &AtomicBool) -> Result<Vec<Sample>> {
     Transport::Rings.prepare()?;
     let mut samples = Vec::new();

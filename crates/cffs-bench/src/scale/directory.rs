@@ -1,8 +1,7 @@
-//! Names in one directory of the library, on a device in memory: create, look up in random order, list,
-//! remove, each from cold caches and including the sync.
+//! Names in one directory of the library, on a device in memory. They are created, looked up in random order,
+//! listed and removed; each step begins with cold caches and includes the sync.
 //!
-//! Each step is a function of its own, so that a profiler can count its instructions if the processor does
-//! not.
+//! Each step is a separate function, so that a profiler can count its instructions if the processor does not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

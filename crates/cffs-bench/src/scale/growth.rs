@@ -1,4 +1,4 @@
-//! Costs at several sizes, and how they grow.
+//! Costs at several sizes, and their growth.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// All of them, in the order of the tables.
+    /// All measures, in the order of the tables.
     pub const ALL: [Measure; 8] = [
         Measure::Seconds,
         Measure::CpuSeconds,
@@ -61,7 +61,7 @@ impl Measure {
         }
     }
 
-    /// Below this value, constant costs hide the growth.
+    /// The value below which constant costs hide the growth.
     fn judged_from(self) -> f64 {
         match self {
             Measure::Seconds | Measure::CpuSeconds => 0.1,
@@ -131,7 +131,8 @@ impl Growth {
     pub fn between(measure: Measure, (size, cost): (u64, f64), next: (u64, f64)) -> Growth {
         let (size, next_size) = (size as f64, next.0 as f64);
         let factor = (next.1 / cost) / (next_size / size);
-        // From a size of one, log n grows by any factor: only the next size can be judged.
+        // From a size of one, log n grows by an infinite factor, so only the growth from the next size on can
+        // be judged.
         let bound = next_size.ln() / size.ln() * measure.tolerance();
         let verdict = if cost < measure.judged_from() {
             Verdict::TooSmall
@@ -163,7 +164,7 @@ impl Curve {
         self.measure != Measure::Seconds || self.part == Part::Clients
     }
 
-    /// The verdict over all sizes: the worst, and too small only if none could be judged.
+    /// The worst verdict over all sizes; `TooSmall` only if no size could be judged.
     pub fn verdict(&self) -> Verdict {
         let is = |verdict| self.growth.iter().any(|growth| growth.verdict == verdict);
         match () {

@@ -1,8 +1,8 @@
-//! How costs grow: more clients, longer directories, larger trees, larger volumes.
+//! How costs grow with more clients, longer directories, larger trees and larger volumes.
 //!
-//! Each part does the same work at several sizes, and records the costs of each step. [`growth`] judges them:
-//! no cost may grow faster than n log n. Programs are run as a user would run them, and measured from outside
-//! ([`program`]); the directory is measured in the library, where instructions can be counted.
+//! Each part does the same work at several sizes, and records the costs of each step. [`growth`] judges the
+//! costs: none may grow faster than n log n. Programs are run as by a user, and measured from outside
+//! ([`program`]). The directory is measured in the library, where instructions can be counted.
 //!
 //! - [`growth`]: costs, and the arithmetic of their growth: pure;
 //! - [`program`]: the costs of a program and of a server;
@@ -56,7 +56,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of the whole report.
+    /// The sizes of the full report.
     pub fn full() -> Sizes {
         Sizes {
             clients: vec![1, 2, 4, 8, 16],
@@ -108,7 +108,7 @@ pub struct Plan {
 
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// In the order in which they were measured.
+    /// The samples, in the order in which they were measured.
     pub samples: Vec<Sample>,
     /// The parts that could not be measured, with reasons.
     pub failures: Vec<String>,

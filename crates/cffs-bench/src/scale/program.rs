@@ -14,7 +14,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use super::growth::{Costs, Measure};
 use crate::peer::run;
 
-/// The longest interval between two samples of a program's memory; growth after the last one is missed.
+/// The longest interval between two samples of a program's memory. Growth after the last sample is missed.
 const LOOK_MAX: Duration = Duration::from_millis(20);
 const LOOK_MIN: Duration = Duration::from_micros(200);
 /// The longest duration of a mount.
@@ -41,7 +41,7 @@ pub fn measure(
         let printed = scope.spawn(move || read_all(&mut stdout));
         let complaint = scope.spawn(move || read_all(&mut stderr));
         let costs = watch(&child, started);
-        // Only now may the process be reaped: until then, the kernel keeps its figures.
+        // The process is reaped only now: until then, the kernel keeps its figures.
         let status = child.wait().context("wait for the program")?;
         let (fed, printed, complaint) = (joined(feeder), joined(printed)?, joined(complaint)?);
         if !status.success() {
@@ -160,7 +160,7 @@ impl Mount {
         &self.point
     }
 
-    /// Does some work, and returns its costs for the server and its duration.
+    /// Does some work, and returns its duration and its costs for the server.
     pub fn measure(&self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Costs> {
         let (started, before) = (Instant::now(), self.so_far()?);
         work(&self.point)?;
@@ -180,7 +180,7 @@ impl Mount {
         run(Command::new(&self.cffs).arg("sync").arg(&self.point))
     }
 
-    /// Unmounts it; returns when the image is complete.
+    /// Unmounts the volume; returns when the image is complete.
     pub fn unmount(mut self) -> Result<()> {
         run(Command::new(&self.cffs).arg("umount").arg(&self.point))?;
         let child = self.child.take().context("a server")?.wait().context("wait for the server")?;

@@ -52,7 +52,7 @@ impl Part {
 }
 
 impl Report {
-    /// Draws conclusions.
+    /// Computes the growth of each cost.
     pub fn new(measured: Measured, version: String, seconds: f64) -> Report {
         let curves = curves(&measured.samples);
         let Measured { samples, failures } = measured;
@@ -83,7 +83,7 @@ impl Report {
         out
     }
 
-    /// The steps that grow too fast, which are most important to readers.
+    /// Writes the steps that grow too fast, which matter most to readers.
     fn verdicts(&self, out: &mut String) {
         let faster: Vec<_> = self.judged().filter(|c| c.verdict() == Verdict::Faster).collect();
         let judged = self.judged().filter(|c| c.verdict() != Verdict::TooSmall).count();

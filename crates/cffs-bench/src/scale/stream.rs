@@ -1,4 +1,4 @@
-//! A tree as an archive that is generated while it is read: a million files take no space before they are in
+//! A tree as an archive that is generated while it is read, so that a million files take no space outside of
 //! the volume.
 
 use std::io::Write;
@@ -26,7 +26,7 @@ pub fn directories(files: u64) -> u64 {
     files.div_ceil(FILES_PER_DIRECTORY)
 }
 
-/// The contents of a file: no two are the same.
+/// The contents of a file, different for each file.
 pub fn contents(file: u64, buffer: &mut [u8; FILE_BYTES]) {
     for (word, place) in (0..).zip(buffer.as_chunks_mut::<8>().0) {
         *place = (file << 16 | word).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();

@@ -117,7 +117,7 @@ fn a_directory_is_measured_and_reported() {
         let is_change = matches!(sample.step.as_str(), "create" | "remove");
         assert_eq!(sample.costs[&Measure::Writes] > 0.0, is_change, "{sample:?}");
     }
-    // Cold: the listing comes from the device.
+    // Caches are cold, so the listing comes from the device.
     assert!(samples.iter().all(|s| s.step != "list" || s.costs[&Measure::Reads] > 0.0));
 
     let measured = Measured { samples, failures: vec![String::from("a tree: no room")] };

@@ -1,4 +1,4 @@
-//! Volumes of several sizes, 60% of each in use: by preallocated large files and by small files.
+//! Volumes of several sizes. Preallocated large files and small files use 60% of each.
 
 use std::fs::{self, File};
 use std::path::Path;

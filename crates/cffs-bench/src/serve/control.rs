@@ -1,10 +1,12 @@
 //! The control socket of a disk that is served to others.
 //!
-//! One command per line, one line of answer:
+//! A command is a line, and so is its answer:
 //!
 //! ```text
-//! counters    {"reads":123,…} profile NAME  ok     changes the device; counting continues profile
-//! hdd7200 cut SEED    {"unsynced_writes":7,…}  loses some unflushed writes, if volatile
+//! counters      {"reads":123,…}
+//! profile NAME  ok                       changes the device; counting continues
+//! profile       hdd7200
+//! cut SEED      {"unsynced_writes":7,…}  loses some unflushed writes, if the media are volatile
 //! ```
 
 use std::io::{BufRead, BufReader, Write};

@@ -18,7 +18,7 @@ use super::media::Media;
 use super::pacer::Pacer;
 use crate::disk::{Request, Run};
 
-/// The name of the one file.
+/// The name of the only file.
 pub const FILE_NAME: &str = "disk";
 
 const NODE: NodeId = NodeId(2);
@@ -31,7 +31,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The disk of this pacer, with its data on media of the same size.
+    /// A disk with the timing of this pacer, and with its data on media of the same size.
     pub fn new(pacer: Arc<Pacer>, media: Arc<Media>) -> Image {
         Image { pacer, media }
     }

@@ -43,7 +43,7 @@ impl Unsynced {
 pub struct PowerCut {
     /// Writes that no flush had covered.
     pub unsynced_writes: u64,
-    /// Their sectors; each counts as often as it was written.
+    /// The sectors of these writes. Each counts as often as it was written.
     pub unsynced_sectors: u64,
     pub lost_sectors: u64,
 }
@@ -70,7 +70,7 @@ impl Media {
         Ok(Media { backing, size, unsynced: None })
     }
 
-    /// The same media, whose power can be cut.
+    /// Makes the media volatile, so that their power can be cut.
     pub fn volatile(self) -> Media {
         Media { unsynced: Some(Mutex::default()), ..self }
     }
@@ -142,7 +142,7 @@ fn copy_data(from: &File, to: &File) -> Result<()> {
     Ok(())
 }
 
-/// Undoes those of these writes that `seed` selects.
+/// Undoes the writes that `seed` selects.
 fn lose(writes: &[Unsynced], seed: u64, file: &File) -> Result<PowerCut> {
     for write in writes.iter().rev() {
         file.write_all_at(&write.before, write.offset)?;

@@ -86,7 +86,7 @@ impl Pacer {
                 bell
             });
             let Some(event) = state.emulator.next_event() else {
-                // Every request in flight has a future completion; otherwise it was lost.
+                // Every request in flight has a future completion, unless the device lost it.
                 unreachable!("the device forgot a request");
             };
             let drives = match state.driver {
@@ -114,8 +114,8 @@ impl Pacer {
         self.state.lock().profile
     }
 
-    /// Continues as another device, at rest; waits until the present one has nothing in flight.
-    /// Setting up an experiment need not take the time that the experiment takes.
+    /// Continues as another device, at rest; waits until the present device has nothing in flight. So an
+    /// experiment can be prepared on a fast device.
     pub fn become_profile(&self, profile: Profile) {
         loop {
             let mut state = self.state.lock();

@@ -53,7 +53,7 @@ impl DiskServer {
         config.wishes.features -= Features::DO_READDIRPLUS | Features::READDIRPLUS_AUTO;
         // A disk has many requests in its queue, and flushes are separate requests.
         config.wishes.features |= Features::ASYNC_DIO;
-        // Direct I/O that is asynchronous counts as background work, which would be held back.
+        // Asynchronous direct I/O counts as background work, which the kernel would hold back.
         config.wishes.max_background = 512;
         config.wishes.congestion_threshold = 512;
         let limit = RaisedLimit::to(DISK_REQUEST_BYTES);
@@ -75,12 +75,12 @@ impl DiskServer {
         Ok(DiskServer { pacer, media, file, request_bytes, unmounter, thread: Some(thread) })
     }
 
-    /// The device after the file.
+    /// The timing of the device.
     pub fn pacer(&self) -> &Arc<Pacer> {
         &self.pacer
     }
 
-    /// The memory that holds the device's data.
+    /// The data of the device.
     pub fn media(&self) -> &Arc<Media> {
         &self.media
     }
@@ -89,12 +89,12 @@ impl DiskServer {
         &self.file
     }
 
-    /// The longest request in bytes that reaches it.
+    /// The longest request in bytes that reaches the disk.
     pub fn request_bytes(&self) -> u32 {
         self.request_bytes
     }
 
-    /// Whether another program unmounted it.
+    /// Whether another program has unmounted the disk.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -130,8 +130,8 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A loop device over `file`, which takes requests of up to `request_bytes`, that looks to the
-    /// kernel like a disk of this profile.
+    /// Attaches a loop device to `file`, which takes requests of up to `request_bytes`. To the kernel, it
+    /// looks like a disk of this profile.
     pub fn attach(file: &Path, profile: Profile, request_bytes: u32) -> Result<LoopDevice> {
         let sector = profile.sector_size().to_string();
         let mut losetup = Command::new("losetup");

@@ -23,7 +23,7 @@ fn a_request_takes_at_least_its_time() {
         pacer.perform(read(i << 20));
     }
     let elapsed = started.elapsed();
-    // One at a time: 2 ms for the quota and 1.5 ms of latency each.
+    // One request at a time: each takes 2 ms for the quota and 1.5 ms of latency.
     assert!(elapsed >= Duration::from_micros(50 * 3500), "{elapsed:?}");
     assert_eq!(pacer.counters().reads, 50);
 }
@@ -53,7 +53,7 @@ fn concurrent_requests_share_the_device_and_none_is_forgotten() {
 
 #[test]
 fn lateness_does_not_add_up() {
-    // 300 requests in a queue of 16: the quota alone decides, however late each thread wakes.
+    // 300 requests in a queue of 16: the quota alone decides, even if threads wake late.
     let ideal = Duration::from_millis(16 * 19 * 2);
     let run = || {
         let pacer = Pacer::new(Profile::Net500, 1 << 30, Stroke::Whole);
@@ -84,7 +84,7 @@ fn a_device_can_be_exchanged_and_continues_counting() {
     for i in 0..1000 {
         pacer.perform(read(i << 19));
     }
-    // With them, it would be 8 s.
+    // With delays, this would take 8 s.
     assert!(started.elapsed() < Duration::from_secs(4), "a device without delays was slow");
     assert_eq!((pacer.counters().reads, pacer.counters().seeks), (1001, 1));
     assert_eq!(pacer.profile(), Profile::None);

@@ -110,13 +110,13 @@ fn an_answer_that_is_lost_closes_the_connection_after_the_effect() {
     assert!((10..45).contains(&lost), "{lost} of 100");
 }
 
-/// Only lower bounds of the times are checked.
+/// Checks only lower bounds of the times.
 #[test]
 fn the_proxy_adds_its_delay_and_bandwidth() {
     let delay = Duration::from_millis(20);
     let address = proxy(Line { delay, bytes_per_second: 1_000_000, ..LINE });
     let began = std::time::Instant::now();
     Client::new(address).ask("PUT /b/k", &vec![1; 50_000]).expect("answered");
-    // 50 ms there, 50 ms back.
+    // 50 ms for the request, 50 ms for the answer.
     assert!(began.elapsed() >= Duration::from_millis(120), "{:?}", began.elapsed());
 }

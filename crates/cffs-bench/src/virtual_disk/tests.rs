@@ -1,4 +1,4 @@
-//! Virtual time: exact, repeatable, and charged only for successful requests.
+//! Virtual time is exact and repeatable, and only successful requests take any.
 
 use std::io::IoSlice;
 
@@ -20,7 +20,7 @@ fn data_passes_and_time_adds_up() {
     let mut back = [0; 8192];
     disk.read_at(8192, &mut back).unwrap();
     assert_eq!((back[0], back[8191]), (7, 9));
-    // Two requests: a third of a millisecond and 0.7 ms of latency each.
+    // Two requests: each takes a third of a millisecond and 0.7 ms of latency.
     assert_eq!(disk.now(), Nanos(2 * (333_333 + 700_000)));
     let counters = disk.counters();
     assert_eq!((counters.reads, counters.writes, counters.write_bytes), (1, 1, 8192));
@@ -77,7 +77,8 @@ fn record_ms(profile: Profile, gap: u64, pause: Nanos) -> f64 {
     disk.now().since(Nanos::ZERO + waited).as_secs() * 1e3 / RECORDS as f64
 }
 
-/// The place right after the last record has just passed under the head. Prints the figures of decision 008.
+/// The place right after the last record has just passed under the head, so a gap saves a rotation. Prints
+/// the figures of decision 008.
 #[test]
 fn a_gap_before_a_record_spares_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {

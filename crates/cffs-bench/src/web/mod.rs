@@ -1,8 +1,8 @@
 //! A web server's reads, for several layouts of its files and sizes of memory (PLACE, section 4.1).
 //!
-//! A log of visitors is replayed on a site of which only a part fits in memory: on ext4 as the site was made,
-//! created in one group of the disk, packed by the demand of the previous week, and packed with as much of
-//! that read in advance as fits in memory; and on C-FFS as it was made, and regrouped by that week.
+//! A log of visitors is replayed on a site of which only a part fits in memory. On ext4, the site is as it
+//! was made, made in one group of the disk, packed by the demand of the previous week, or packed and read in
+//! advance as far as memory allows. On C-FFS, it is as it was made, or regrouped by the demand of that week.
 //!
 //! - [`site`]: the site and its logs: pure;
 //! - [`memory`]: a limit on the memory of programs and of the kernel's caches for them;
@@ -41,7 +41,7 @@ pub enum Layout {
     Grouped,
     /// ext4, packed in the order of a log.
     Packed,
-    /// The same, with the files in demand read before the first visitor arrives.
+    /// ext4, packed, with the files in demand read before the first visitor arrives.
     Warm,
     /// C-FFS, as the site was made.
     Cffs,
@@ -50,7 +50,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// All of them, in the order of the report.
+    /// All layouts, in the order of the report.
     pub const ALL: [Layout; 6] = [
         Layout::Plain,
         Layout::Grouped,
@@ -115,7 +115,7 @@ pub struct Study {
     pub replays: Vec<Replay>,
 }
 
-/// Files of paths from the root of the site.
+/// Files with lists of paths from the root of the site.
 struct Lists {
     log: PathBuf,
     /// The files that were read in the previous week, the most frequent first.
@@ -130,7 +130,7 @@ const WEEK: Range<u64> = 0..7;
 const DAY: u64 = WEEK.end;
 
 impl Plan {
-    /// Replays everything.
+    /// Replays the log on every layout with every size of memory.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Plan {
             let (started, at_first) = (Instant::now(), counters()?);
             if layout == Layout::Warm {
                 let mut place = group.command(&self.place());
-                // The rest is for names, inodes and the reader itself.
+                // The rest of the memory is for names, inodes and the reader itself.
                 let limit = (memory_bytes / 4 * 3).to_string();
                 place.args(["warm", "--limit", &limit, "-"]).stdin(fs::File::open(&lists.demand)?);
                 run(place.current_dir(volume.root()))?;

@@ -1,10 +1,10 @@
 //! A site, and the log of its visitors, generated from a seed.
 //!
-//! A page is an HTML file with images of its own; its section has icons that all pages show. HTML and images
-//! are in different directories, as on most sites, so that files that are read together are not in one
-//! directory. Files were made in random order, as over years of additions and edits. Visitors choose pages by
-//! Zipf's law, as studies of web servers have found it (Breslau et al., INFOCOM 1999: exponents from 0.64 to
-//! 0.83), and read the page, then its images.
+//! A page is an HTML file with images of its own. Each section has icons that all of its pages show. HTML and
+//! images are in different directories, as on most sites, so files that are read together are not in one
+//! directory. Files are made in random order, as over years of additions and edits. Visitors choose pages by
+//! Zipf's law, which studies of web servers have found (Breslau et al., INFOCOM 1999: exponents from 0.64 to
+//! 0.83). A visitor reads the page, then its images.
 
 use std::path::Path;
 
@@ -84,7 +84,7 @@ impl Site {
         self.files.iter().map(|file| file.1).sum()
     }
 
-    /// Its directories, each after its parent.
+    /// The directories of the site, each after its parent.
     pub fn directories(&self) -> Vec<String> {
         let mut dirs: Vec<String> = vec![String::from("images"), String::from("pages")];
         for (path, _) in &self.files {

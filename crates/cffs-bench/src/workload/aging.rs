@@ -1,8 +1,8 @@
 //! Aging: the effects of years of use on a file system, in minutes.
 //!
-//! [`Churn`] is the aging program of USENIX'97 §4.3: it fills the volume, then creates and deletes with a
-//! probability that keeps it about as full. It ends with the walks of [`super::scan`] with cold caches, or
-//! with the small-file benchmark as in the paper.
+//! [`Churn`] is the aging program of USENIX'97 §4.3: it fills the volume, then creates and deletes files with
+//! a probability that keeps the volume about as full. It ends with the walks of [`super::scan`] with cold
+//! caches, or with the small-file benchmark as in the paper.
 //!
 //! Everything is synced at intervals. Without that, a file that lives shorter than the write-back delay would
 //! never reach the allocator, and nothing would age.
@@ -21,7 +21,7 @@ use super::{Session, Tally, scan, tree};
 /// Operations between two syncs.
 const SYNC_EVERY: u64 = 1000;
 
-/// The largest file.
+/// The largest size of a file, in bytes.
 const SIZE_MAX: usize = 8 << 20;
 
 /// Creates and deletes at a given utilization.
@@ -35,7 +35,7 @@ pub struct Churn {
     pub directories: u64,
     /// The seed of all random choices.
     pub seed: u64,
-    /// The measurement afterwards: this benchmark, or the walks.
+    /// The benchmark that is run afterwards; `None` for the walks.
     pub then: Option<SmallFile>,
 }
 
@@ -94,7 +94,8 @@ impl Churner {
 
     fn churn(&mut self, operations: u64, tally: &Tally) -> Result<()> {
         for _ in 0..operations {
-            // Centred on the target: at 2% too full or too empty, the next operation is certain.
+            // The probability of a create is a half at the target. At 2% too full or too empty, the next
+            // operation is certain.
             let excess = (self.used as f64 - self.target as f64) / self.target as f64;
             let create = self.random.fraction() < 0.5 - 25.0 * excess;
             if !create || !self.create(tally)? {
@@ -104,7 +105,7 @@ impl Churner {
         Ok(())
     }
 
-    /// Creates a file in some directory. Returns false if there was no space.
+    /// Creates a file in a random directory. Returns false if there was no space.
     fn create(&mut self, tally: &Tally) -> Result<bool> {
         let size = self.sizes.sample(&mut self.random);
         let dir = self.random.index(self.dirs.len());

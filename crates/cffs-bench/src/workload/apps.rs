@@ -1,4 +1,4 @@
-//! Applications: unpack a source tree, search it, copy it twice, ask git about it, build, remove it.
+//! Applications on a source tree: unpack it, search it, copy it twice, run git on it, build it, remove it.
 //!
 //! The programs are the system's own (tar, grep, cp, git, cc, rm), so their system calls are typical. The
 //! tree is made from the seed and packed outside the measured file system.
@@ -29,13 +29,13 @@ impl Apps {
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let (files, bytes) = (self.files, self.unpacked(session)?);
         session.read_phase("search", files, |root, tally| {
-            // The text does not occur, so everything is read. grep then exits with 1.
+            // The text does not occur in the tree, so grep reads everything and exits with 1.
             let mut grep = Command::new("grep");
             run_any(grep.args(["-rF", "nowhere-to-be-found"]).arg(root.join("tree")), tally)?;
             tally.add(files, bytes);
             Ok(())
         })?;
-        // The second copies the contents even if the file system would share them.
+        // The second command copies the contents even if the file system would share them.
         for (phase, to, options) in
             [("copy", "copy", &["-a"][..]), ("copy unshared", "copy2", &["-a", "--reflink=never"])]
         {
@@ -81,7 +81,7 @@ impl Apps {
         self.unpacked(session).map(|_| ())
     }
 
-    /// The first phase; returns the bytes in its files.
+    /// Runs the first phase; returns the bytes in the unpacked files.
     fn unpacked(&self, session: &mut Session) -> Result<u64> {
         let scratch = tempfile::tempdir().context("a place for the archive")?;
         let archive = scratch.path().join("tree.tar");
@@ -102,7 +102,8 @@ impl Apps {
         fs::create_dir(&root)?;
         let (mut dirs, mut total): (Vec<PathBuf>, u64) = (vec![root.clone()], 0);
         for i in 0..self.files {
-            // A new directory for every fourteen files, as in the kernel, somewhere in the tree.
+            // A new directory is made for every fourteen files, as in the Linux kernel, at a random place in
+            // the tree.
             if i % 14 == 0 {
                 let dir = dirs[random.index(dirs.len())].join(format!("dir{i:05}"));
                 fs::create_dir(&dir)?;

@@ -109,7 +109,7 @@ pub enum Scale {
 }
 
 impl Workload {
-    /// Those that have bars for a device.
+    /// The workloads that have bars for a device.
     pub fn of_the_bars(profile: Profile) -> Vec<Workload> {
         match profile {
             Profile::St31200 | Profile::AtlasIi => {
@@ -131,7 +131,7 @@ impl Workload {
         }
     }
 
-    /// Those that show the gain of a journal, and that it costs nothing elsewhere.
+    /// The workloads that show the gain of a journal, and those that show that it costs nothing elsewhere.
     pub const OF_THE_JOURNAL: [Workload; 8] = [
         Workload::Durable4k1,
         Workload::DurableTiny,
@@ -170,13 +170,13 @@ impl Workload {
         }
     }
 
-    /// Whether it is about single operations on warm caches.
+    /// Whether the workload measures single operations on warm caches.
     pub fn is_hot(self) -> bool {
         matches!(self, Workload::Hot1 | Workload::Hot1Pinned | Workload::Hot2)
     }
 
-    /// Whether there are bars over kernel file systems, which depend on the cost of FUSE itself. Contents
-    /// must fit into memory.
+    /// Whether the workload has bars over kernel file systems that the cost of FUSE limits. Its contents must
+    /// fit into memory.
     pub fn has_fuse_limit(self) -> bool {
         Workload::of_the_bars(Profile::Hdd7200).contains(&self)
     }

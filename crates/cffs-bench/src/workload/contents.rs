@@ -13,11 +13,11 @@ use super::random::Random;
 const REAL_BYTES_MAX: usize = 64 << 20;
 /// Bytes from the part of a file in the noise to the part of the next file.
 const NOISE_STEP: u64 = 97;
-/// The same in the real files: the mean size of a file in a source tree, so that neighbours are as similar as
-/// in a source tree.
+/// The same for real files: the mean size of a file in a source tree, so that neighbours are as similar as
+/// there.
 const REAL_STEP: u64 = 12_000;
 
-/// A buffer. The contents of each file are a part of it.
+/// A buffer, of which the contents of each file are a part.
 #[derive(Clone, Debug)]
 pub struct Contents {
     bytes: Arc<[u8]>,
@@ -33,7 +33,7 @@ impl Contents {
         Contents { bytes: noise, step: NOISE_STEP }
     }
 
-    /// The files below `directory`, one after the other in the order of their paths, up to 64 MiB. They
+    /// The files below `directory`, one after the other in the order of their paths, up to 64 MiB. These
     /// suffice for files of up to 32 MiB.
     pub fn below(directory: &Path) -> Result<Contents> {
         let mut bytes = Vec::new();

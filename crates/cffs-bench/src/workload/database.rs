@@ -23,7 +23,7 @@ pub struct Database {
     pub journal: Journal,
     /// Transactions, of one row each.
     pub transactions: u64,
-    /// The longest duration; the rate is valid even if not all are done.
+    /// The longest duration. The rate is valid even if not all transactions are done.
     pub time_max: Duration,
     /// The seed of all random choices.
     pub seed: u64,

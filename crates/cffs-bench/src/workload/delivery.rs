@@ -1,4 +1,4 @@
-//! A mail server's delivery into a Maildir: no message is acknowledged that a crash could lose.
+//! A mail server's delivery into a Maildir: a message is acknowledged only when no crash can lose it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,14 +13,14 @@ use super::Session;
 pub struct Delivery {
     pub messages: u64,
     pub size: usize,
-    /// The longest duration; the rate is valid even if not all are delivered.
+    /// The longest duration. The rate is valid even if not all messages are delivered.
     pub time_max: Duration,
     /// The seed of all random choices.
     pub seed: u64,
 }
 
 impl Delivery {
-    /// Runs its one phase: write, fsync, rename, fsync of the directory.
+    /// Runs the only phase: write, fsync, rename, fsync of the directory.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = session.contents(self.seed, self.size);
         session.prepare("directories", |root, _| {

@@ -1,4 +1,4 @@
-//! Small files that are made durable one by one, as mail servers and package managers do.
+//! Small files that are made durable one by one, as by mail servers and package managers.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// Runs its one phase: create, write, fsync, close.
+    /// Runs the only phase: create, write, fsync, close.
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = session.contents(self.seed, self.size);
         session.prepare("directories", |root, _| tree::directories(root, "t", self.threads))?;

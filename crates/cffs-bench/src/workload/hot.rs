@@ -1,7 +1,7 @@
 //! Single operations on warm caches: the cost of the software without a device.
 //!
-//! Clients work at the same time, each in a directory of its own, on any core or pinned to one. Nothing
-//! is made durable: this is about system calls, transports and locks.
+//! Clients work at the same time, each in a directory of its own, on any core or pinned to one. Nothing is
+//! made durable: the costs are those of system calls, transports and locks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::contents::Contents;
 use super::{Session, Tally, tree};
 use crate::placement;
 
-/// The number of bytes that are written and read.
+/// The size of a file, in bytes.
 pub const SIZE: usize = 1024;
 
 /// The names of the phases, in their order.

@@ -1,6 +1,6 @@
 //! The papers' large-file benchmark (USENIX'97 §4.4): write, read and overwrite one file.
 //!
-//! Techniques for small files must not slow down large files; this benchmark would show it.
+//! Shows whether techniques for small files slow down large files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

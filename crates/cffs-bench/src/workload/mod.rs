@@ -1,8 +1,8 @@
 //! Workloads: the operations on a file system while it is measured.
 //!
-//! A workload is a function over a [`Session`]. The session knows the [`Site`] (a directory, and
-//! the means to empty caches and to make things durable), times the phases, and collects what the
-//! device counted meanwhile. Rules that hold for every workload:
+//! A workload is a function over a [`Session`]. The session has the [`Site`] (a directory, with ways to empty
+//! caches and to make changes durable), times the phases, and collects the counters of the device. These
+//! rules hold for every workload:
 //!
 //! - a phase that writes ends with everything durable, inside its time;
 //! - a phase that reads begins with cold caches;
@@ -42,7 +42,7 @@ use crate::disk::Counters;
 
 /// Where a workload runs.
 pub trait Site {
-    /// An empty directory to work in.
+    /// An empty directory for the workload.
     fn root(&self) -> &Path;
 
     /// Makes everything durable that was written below the root.
@@ -72,7 +72,7 @@ pub trait Site {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Its name within the workload.
+    /// The name of the phase within the workload.
     pub name: String,
     /// Files touched, or operations done.
     pub files: u64,
@@ -83,7 +83,7 @@ pub struct Phase {
     pub device: Option<Counters>,
     /// Instructions of the program, if it does all the work itself and the machine counts them.
     pub instructions: Option<u64>,
-    /// Seconds spent writing the journal to its places, if there is one.
+    /// Seconds spent writing the journal to its places, if the volume has one.
     pub journal_home_secs: Option<f64>,
 }
 
@@ -278,8 +278,8 @@ pub struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// Counts a file. Returns whether to continue: false when the phase's time is over; fails after an
-    /// interrupt.
+    /// Counts a file. Returns whether to continue, which is false when the phase's time is over. Fails after
+    /// an interrupt.
     pub fn file(&self, bytes: u64) -> Result<bool> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;

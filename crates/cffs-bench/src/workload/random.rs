@@ -1,6 +1,6 @@
 //! Randomness that is the same on every machine and for every file system.
 
-/// A xorshift* generator: small, fast, and good enough to choose files with.
+/// A xorshift* generator: small, fast, and good enough for choosing files.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -9,7 +9,7 @@ pub struct Random {
 impl Random {
     /// The generator with this seed.
     pub fn new(seed: u64) -> Random {
-        // A finalizer, so that neighbouring seeds give unrelated streams; never zero.
+        // A finalizer, so that neighbouring seeds give unrelated streams. The state is never zero.
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -71,7 +71,7 @@ impl LogNormal {
         LogNormal::new(4e3, 12e3, 1 << 20)
     }
 
-    /// One size, at least one byte.
+    /// A random size, at least one byte.
     pub fn sample(&self, random: &mut Random) -> u64 {
         let (u, v) = (1.0 - random.fraction(), random.fraction());
         let normal = (-2.0 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos();

@@ -6,7 +6,7 @@ use super::random::{LogNormal, Random};
 use super::tree::Visit;
 use super::{Session, tree};
 
-/// Measures the three ways to walk the tree `below` the session's root.
+/// Measures three ways to walk the tree `below` in the session's root.
 pub fn walks(session: &mut Session, below: &str, files: u64) -> Result<()> {
     for (name, visit) in
         [("find", Visit::Names), ("du", Visit::Attributes), ("scan", Visit::Contents)]

@@ -16,9 +16,10 @@ use super::{Session, Tally, tree};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Ten files are read, then a line is appended to the log.
+    /// A client reads ten files, then appends a line to the log.
     Web,
-    /// Five reads for each file that is replaced; a fifth of the files does not exist at the beginning.
+    /// A client reads five files for each file that it replaces. A fifth of the files do not exist at the
+    /// beginning.
     Proxy,
 }
 
@@ -93,7 +94,7 @@ impl Server {
         name(random.below(self.files))
     }
 
-    /// Reads a random file. A missing file was removed by another client, or is a cache miss.
+    /// Reads a random file. If it is missing, another client has removed it, or it is a cache miss.
     fn read(
         &self,
         root: &Path,

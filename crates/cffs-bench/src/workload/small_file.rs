@@ -1,8 +1,8 @@
 //! The papers' small-file benchmark (USENIX'97 §4.2, thesis §4.2.2).
 //!
-//! Creates and writes many files of one size, reads them, overwrites them, removes them; at most a hundred
-//! names in a directory. Reading is measured twice, in the order of creation and in random order: the disk's
-//! own cache helps with the first, only the file system with the second.
+//! Creates and writes many files of one size, at most a hundred in a directory; then reads, overwrites and
+//! removes them. Reading is measured twice, in the order of creation and in random order. The disk's own
+//! cache helps with the first, and only the file system with the second.
 
 use std::collections::BTreeSet;
 use std::fs;

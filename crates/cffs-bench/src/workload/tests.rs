@@ -1,4 +1,4 @@
-//! The workloads on a plain directory: they do exactly what they document.
+//! Runs the workloads on a plain directory: each does exactly what its documentation says.
 
 use std::fs;
 use std::path::{Path, PathBuf};

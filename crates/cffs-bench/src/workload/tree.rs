@@ -38,11 +38,11 @@ pub fn attributes(path: &Path) -> io::Result<()> {
 /// The action of a walk at each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// Nothing: names and types only, as find(1) does.
+    /// Nothing: only names and types are read, as by find(1).
     Names,
-    /// Its attributes, as du(1) does.
+    /// Its attributes are read, as by du(1).
     Attributes,
-    /// Its contents, as tar(1) does.
+    /// Its contents are read, as by tar(1).
     Contents,
 }
 
@@ -74,7 +74,7 @@ pub fn walk(root: &Path, visit: Visit, tally: &Tally) -> Result<()> {
                 return Ok(());
             }
         }
-        // A stack: reversed, so that directories come in the order in which they are listed.
+        // The stack is reversed, so that directories are visited in the order in which they are listed.
         pending.extend(inner.into_iter().rev());
     }
     Ok(())

@@ -133,7 +133,7 @@ fn files_made_durable_a_few_at_a_time_are_placed_together() {
             assert!(listed.requests() <= 6, "{listed:?}");
             if journal_bytes > 0 {
                 assert!(seconds <= seconds_max && read.requests() <= requests_max, "{read:?}");
-                // A mostly empty run of a directory would be read with the rest.
+                // A mostly empty run of a directory would be read with its files.
                 let needed = (FILES * FILE_BYTES) as u64;
                 assert!(read.read_bytes <= needed * 5 / 4 + (1 << 20), "{read:?}");
             }

@@ -8,9 +8,9 @@ use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, RenameMode, Sca
 use super::super::trees::{files_of, read_all};
 use super::*;
 
-/// Calls in a burst without pauses. A single one of them is less than a hundredth.
+/// Calls in a burst without pauses: enough that a single one is less than a hundredth of them.
 const BURST: usize = 1000;
-/// Bytes moved during calls without pauses, of which many happen meanwhile.
+/// Bytes that are moved while calls arrive without pauses: enough for many calls.
 const STEADY_BYTES: u64 = 4 << 20;
 /// The pause before each burst.
 const PAUSE_MS: f64 = 2000.0;
@@ -112,7 +112,7 @@ fn scattered(directories: usize, files_each: usize) -> Result<Disk> {
     Ok(disk)
 }
 
-/// Opened with a cache that is much smaller than the files.
+/// Opens the volume with a cache that is much smaller than the files.
 fn opened(disk: &Disk) -> Result<Volume> {
     let options =
         OpenOptions { atime: AtimeMode::Never, cache_bytes: 16 << 20, ..OpenOptions::default() };
