@@ -25,7 +25,9 @@ class JournaledFile:
         self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
         self.noted, self.noted_era = 0 if is_clean else sb.journal_sequence, sb.journal_era
         self.start, self.blocks, self.seed = sb.journal_start, sb.journal_blocks, seed
-        self.images = self.load()
+        # The journal of a clean volume has a valid header, and no records.
+        era = self.era()
+        self.images = {} if is_clean else self.load(era)
 
     def seek(self, offset):
         self.at = offset
@@ -51,7 +53,8 @@ class JournaledFile:
         for data in (self.block(0), self.block(1)):
             header = Header(data)
             is_valid = header.magic == b"CFlh" and is_sealed(data, self.seed)
-            if is_valid and header.blocks == self.blocks and header.sequence < 2**64 - 1:
+            is_own = (header.blocks, header.uuid) == (self.blocks, bytes(16))
+            if is_valid and is_own and header.sequence < 2**64 - 1:
                 headers.append(header)
         if not headers:
             raise Bad("the journal has no valid header")
@@ -65,26 +68,31 @@ class JournaledFile:
                       f"era {era:016x}, noted {self.noted_era:016x}")
         return header.era
 
-    def load(self):
+    def load(self, era):
         """Loads the last image of each block that is in a record."""
-        found, previous = {}, 0
-        records = self.records(self.era())
-        for sequence in range(len(records)):
-            at, record, data = records.get(sequence, (None, None, None))
-            images = record and record.previous == previous and self.images_of(record, data, at)
+        found, previous, end = {}, 0, 0
+        records = self.records(era)
+        while end in records:
+            at, record, data = records[end]
+            images = record.previous == previous and self.images_of(record, data, at)
             if not images:
                 break
             found.update(images)
             previous = record.checksum
+            end += 1
+        if any(sequence > end for sequence in records):
+            raise Bad(f"the journal is damaged: later records follow record {end}")
         return found
 
     def records(self, era):
         """The position and first block of each record of an era, by number. They may be in any order."""
         records = {}
+        count_max = (self.block_bytes - Record.size) // Entry.size
         for at in range(2, self.blocks):
             data = self.block(at)
             record = Record(data)
-            if (record.magic, record.era) == (b"CFlr", era) and is_sealed(data, self.seed):
+            is_of_era = (record.magic, record.era) == (b"CFlr", era) and 1 <= record.count <= count_max
+            if is_of_era and is_sealed(data, self.seed):
                 records[record.sequence] = at, record, data
         return records
 
@@ -96,7 +104,8 @@ class JournaledFile:
         for number in range(record.count):
             entry = Entry(data, Record.size + number * Entry.size)
             image = self.block(at + 1 + number)
-            if crc32c(image) != entry.checksum:
+            is_in_journal = self.start <= entry.block < self.start + self.blocks
+            if crc32c(image) != entry.checksum or entry.block == 0 or is_in_journal:
                 return None
             images[entry.block] = image
         return images
