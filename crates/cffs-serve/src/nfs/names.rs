@@ -3,6 +3,7 @@
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::make_with;
 use cffs::vfs::types::{Attr, NewFile, NewKind, Plus, RenameMode, SetAttr};
 use nfs_wire::nfs::reply::{self, Listing};
 use nfs_wire::nfs::{DirEntry, How, NewNode, SetAttributes, Status, Time};
@@ -166,37 +167,12 @@ impl Request<'_> {
         // A new file is empty already.
         changes.size = changes.size.filter(|size| *size > 0);
         let volume = &self.exported.volume;
-        let failed = translate::status("create");
         let caller = dir.user.caller(None);
-        let made = volume.make(&caller, dir.ino(), name, &new).map_err(&failed)?;
+        let made = make_with(volume, &caller, dir.ino(), name, &new, &changes);
+        let attr = made.map_err(translate::status("create"))?;
         dir.changed_name(name);
-        let attr = match changes == SetAttr::default() {
-            true => Ok(made),
-            false => volume
-                .set_attr(&caller, made.ino, &changes)
-                .inspect(|attr| dir.changed(Change::Contents(attr.ino, 0, None)))
-                .map_err(&failed),
-        };
-        if attr.is_err() {
-            self.take_back(dir, name, &made);
-        }
-        volume.release(made.ino, 1);
-        Ok((attr?, true))
-    }
-
-    /// Removes a new file that could not get its attributes: a call that fails makes no file.
-    fn take_back(&self, dir: &File<'_>, name: &[u8], made: &Attr) {
-        let volume = &self.exported.volume;
-        let is_made = |file: &Attr, _: Option<&Attr>| file.ino == made.ino;
-        let caller = dir.user.caller(Some(&is_made));
-        let removed = match made.file_type {
-            FileType::Directory => volume.remove_dir(&caller, dir.ino(), name),
-            _ => volume.unlink(&caller, dir.ino(), name),
-        };
-        if let Err(error) = removed {
-            tracing::warn!("a file that could not get its attributes stays: {error}");
-        }
-        dir.changed_name(name);
+        volume.release(attr.ino, 1);
+        Ok((attr, true))
     }
 
     /// The existing file with the name, for CREATE; only its size is set.

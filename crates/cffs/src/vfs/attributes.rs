@@ -2,9 +2,12 @@
 
 use super::ids::shown_id;
 use super::{Attr, SetAttr, SetTime, Unprivileged, acl};
-use crate::format::Layout;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::inode::{DirtyLevel, InodeCache, VnodeGuard, VnodeState, keys};
+use crate::format::superblock::Policy;
+use crate::format::{FILE_BYTES_MAX, Layout};
+use crate::inode::{DirtyLevel, Inode, InodeCache, VnodeGuard, VnodeState, keys};
 
 const SET_UID: u32 = 0o4000;
 pub(super) const SET_GID: u32 = 0o2000;
@@ -40,11 +43,35 @@ impl Attr {
     }
 }
 
+/// Fails unless a file of this type can have this size.
+pub(super) fn check_size(file_type: FileType, size: u64) -> Result<()> {
+    match file_type {
+        _ if size > FILE_BYTES_MAX => Err(Error::TooLarge),
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid("only a regular file can be truncated")),
+    }
+}
+
 /// Makes the changes but for that of the size.
 pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &SetAttr) {
-    let now = inodes.clock.now();
     let inode = &mut file.inode;
     let before = (inode.permissions, inode.uid, inode.gid);
+    let has_acl = apply_to(inode, inodes.policy(), inodes.clock.now(), changes);
+    file.changes.xattrs |= has_acl;
+    let inode = &file.inode;
+    let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.changes.xattrs;
+    let changed = if times_alone { DirtyLevel::Times } else { DirtyLevel::Anything };
+    inodes.mark_changed(file, changed);
+}
+
+/// The same for an inode alone. Returns whether its access ACL has followed the mode.
+pub(super) fn apply_to(
+    inode: &mut Inode,
+    policy: Policy,
+    now: Timestamp,
+    changes: &SetAttr,
+) -> bool {
     let mut has_acl = false;
     if let Some(permissions) = changes.permissions {
         inode.permissions = permissions & 0o7777;
@@ -68,13 +95,9 @@ pub(super) fn apply(inodes: &InodeCache, file: &mut VnodeGuard<'_>, changes: &Se
     };
     if let Some(atime) = changes.atime {
         inode.atime = time(atime);
-        keys::follow_access(inodes.policy(), inode);
+        keys::follow_access(policy, inode);
     }
     inode.mtime = changes.mtime.map_or(inode.mtime, time);
     inode.touch(changes.ctime.unwrap_or(now));
-    file.changes.xattrs |= has_acl;
-    let inode = &file.inode;
-    let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.changes.xattrs;
-    let changed = if times_alone { DirtyLevel::Times } else { DirtyLevel::Anything };
-    inodes.mark_changed(file, changed);
+    has_acl
 }

@@ -388,16 +388,8 @@ impl Volume {
 
     /// Sets the size of a file, and returns its number of changes after that.
     fn truncate(&self, caller: &Caller<'_>, ino: InodeNo, size: u64) -> Result<u64> {
-        if size > FILE_BYTES_MAX {
-            return Err(Error::TooLarge);
-        }
         let vnode = self.writer.vnode(ino)?;
-        let file_type = vnode.state.read().inode.file_type;
-        match file_type {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("only a regular file can be truncated")),
-        }
+        attributes::check_size(vnode.state.read().inode.file_type, size)?;
         let is_privileged = xattr::look_at(self.inodes(), &vnode, |known| known.has(CAPABILITY))?;
         if !is_privileged && let Some(change) = truncate_inline(self, caller, ino, size)? {
             return Ok(change);

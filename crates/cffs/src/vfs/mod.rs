@@ -68,6 +68,7 @@ pub use caller::{Caller, Condition, Groups};
 pub use errno::errno;
 pub use handover::Handover;
 pub use marks::{Mark, Marks};
+pub use names::make_with;
 pub use quota::{Quota, Quotas};
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 pub use stats::{MemoryUse, Stats};

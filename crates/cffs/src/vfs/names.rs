@@ -7,7 +7,7 @@ use super::quota::unless_exists;
 use super::references::delete_unused;
 use super::rename::Renaming;
 use super::types::{Access, Plus};
-use super::{Attr, Caller, DirEntry, NewFile, RenameMode, Volume};
+use super::{Attr, Caller, DirEntry, NewFile, RenameMode, SetAttr, Volume};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Vnode, VnodeGuard, VnodeState};
 use crate::lock::ReadGuard;
@@ -124,29 +124,7 @@ impl Volume {
         name: &[u8],
         new: &NewFile<'_>,
     ) -> Result<Attr> {
-        let _op = self.writer.enter(OpKind::Create, dir);
-        self.calls.creates.count();
-        let parent = self.writer.vnode(dir)?;
-        self.protections.check_new_name(&parent)?;
-        let making = Making { names: &self.names, caller, new };
-        making.check()?;
-        let may_add = |dir: &VnodeState| caller.check(dir, None);
-        let make = |names: &Namespace| {
-            let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
-            let vnode = names.create(&parent, name, &may_add, build)?;
-            if let Err(error) = making.fill_long_target(&vnode) {
-                names.unlink(&parent, name, &|_, _| Ok(()))?;
-                names.inodes.destroy(&mut VnodeGuard::new(&vnode))?;
-                return Err(error);
-            }
-            Ok(vnode)
-        };
-        let vnode = self.change(|names| {
-            names.inodes.alloc.check_room(self.reserve.spender(caller))?;
-            let made = self.accounts.make(&names.inodes, &parent, || make(names));
-            made.map_err(|error| unless_exists(names, &parent, name, error))
-        })?;
-        self.attr_with_reference(&vnode)
+        make_with(self, caller, dir, name, new, &SetAttr::default())
     }
 
     /// Makes a file without a name, which `link` can name; otherwise it is deleted with its last reference.
@@ -166,7 +144,8 @@ impl Volume {
         self.calls.creates.count();
         let parent = self.writer.vnode(dir)?;
         self.protections.check_new_name(&parent)?;
-        let making = Making { names: &self.names, caller, new };
+        let changes = &SetAttr::default();
+        let making = Making { names: &self.names, caller, new, changes };
         making.check()?;
         let vnode = self.change(|names| {
             names.inodes.alloc.check_room(self.reserve.spender(caller))?;
@@ -435,6 +414,46 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Makes a file as [`Volume::make`] does, which has attributes of `changes` from the beginning, in
+/// place of those of `new` and of those that it inherits. No other call sees it without them.
+///
+/// # Errors
+///
+/// Those of [`Volume::make`]; of a size, `EFBIG` above the largest size of a file, `EISDIR` for a
+/// directory, `EINVAL` for other files that have no contents.
+pub fn make_with(
+    volume: &Volume,
+    caller: &Caller<'_>,
+    dir: InodeNo,
+    name: &[u8],
+    new: &NewFile<'_>,
+    changes: &SetAttr,
+) -> Result<Attr> {
+    let _op = volume.writer.enter(OpKind::Create, dir);
+    volume.calls.creates.count();
+    let parent = volume.writer.vnode(dir)?;
+    volume.protections.check_new_name(&parent)?;
+    let making = Making { names: &volume.names, caller, new, changes };
+    making.check()?;
+    let may_add = |dir: &VnodeState| caller.check(dir, None);
+    let make = |names: &Namespace| {
+        let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
+        let vnode = names.create(&parent, name, &may_add, build)?;
+        if let Err(error) = making.fill_long_target(&vnode) {
+            names.unlink(&parent, name, &|_, _| Ok(()))?;
+            names.inodes.destroy(&mut VnodeGuard::new(&vnode))?;
+            return Err(error);
+        }
+        Ok(vnode)
+    };
+    let vnode = volume.change(|names| {
+        names.inodes.alloc.check_room(volume.reserve.spender(caller))?;
+        let made = volume.accounts.make(&names.inodes, &parent, || make(names));
+        made.map_err(|error| unless_exists(names, &parent, name, error))
+    })?;
+    volume.attr_with_reference(&vnode)
 }
 
 /// The state of a file, with one reference on it for the caller. Fails with `ESTALE` if the file was

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::attributes::{GROUP_EXECUTE, SET_GID};
+use super::attributes::{GROUP_EXECUTE, SET_GID, apply_to, check_size};
 use super::ids::check_id;
 use super::xattr::HINT;
-use super::{Caller, NewFile, NewKind, acl};
+use super::{Caller, NewFile, NewKind, SetAttr, acl};
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::{FileType, InodeFlags};
@@ -19,23 +19,25 @@ pub(super) struct Making<'a> {
     pub(super) names: &'a Namespace,
     pub(super) caller: &'a Caller<'a>,
     pub(super) new: &'a NewFile<'a>,
+    /// Attributes that it has from the beginning, in place of those of `new` and those that it inherits.
+    pub(super) changes: &'a SetAttr,
 }
 
 impl Making<'_> {
     /// Fails if it cannot be made anywhere.
     pub(super) fn check(&self) -> Result<()> {
-        [self.new.uid, self.new.gid].into_iter().try_for_each(check_id)?;
+        let Making { new, changes, .. } = *self;
+        let ids = [Some(new.uid), Some(new.gid), changes.uid, changes.gid];
+        ids.into_iter().flatten().try_for_each(check_id)?;
+        changes.size.map_or(Ok(()), |size| check_size(self.file_type(), size))?;
         match self.new.kind {
             NewKind::Symlink(target) => check_target(target),
             _ => Ok(()),
         }
     }
 
-    /// Its inode.
-    pub(super) fn build(&self, ino: InodeNo, generation: u32, parent: &Inode) -> Inode {
-        let Making { names, caller, new } = *self;
-        let features = &names.inodes.features;
-        let file_type = match new.kind {
+    fn file_type(&self) -> FileType {
+        match self.new.kind {
             NewKind::Regular => FileType::Regular,
             NewKind::Directory => FileType::Directory,
             NewKind::Symlink(_) => FileType::Symlink,
@@ -43,7 +45,13 @@ impl Making<'_> {
             NewKind::Socket => FileType::Socket,
             NewKind::CharDevice(_) => FileType::CharDevice,
             NewKind::BlockDevice(_) => FileType::BlockDevice,
-        };
+        }
+    }
+
+    /// Its inode.
+    pub(super) fn build(&self, ino: InodeNo, generation: u32, parent: &Inode) -> Inode {
+        let Making { names, caller, new, changes } = *self;
+        let (features, file_type) = (&names.inodes.features, self.file_type());
         let now = names.inodes.clock.now();
         let mut inode = Inode::new(ino, generation, file_type, parent.ino, now);
         inode.permissions = new.permissions & 0o7777;
@@ -72,10 +80,12 @@ impl Making<'_> {
         if inode.key.is_none() {
             inode.key = keys::policy_key(names.inodes.policy(), &inode, caller.process);
         }
+        let size = changes.size.unwrap_or(0);
         match new.kind {
-            NewKind::Regular if features.inline_bytes_max > 0 => {
+            NewKind::Regular if features.inline_bytes_max > 0 && size == 0 => {
                 inode.content = Content::Inline(Vec::new());
             }
+            NewKind::Regular => inode.size = size,
             NewKind::Directory => inode.nlink = 2,
             NewKind::CharDevice(number) | NewKind::BlockDevice(number) => inode.device = number,
             NewKind::Symlink(target) if target.len() <= self.symlink_inline_max() => {
@@ -87,6 +97,9 @@ impl Making<'_> {
         (inode.atime, inode.mtime) = new.times.unwrap_or((inode.atime, inode.mtime));
         keys::follow_access(names.inodes.policy(), &mut inode);
         clear_set_gid(&mut inode, new, caller);
+        if *changes != SetAttr::default() {
+            apply_to(&mut inode, names.inodes.policy(), now, changes);
+        }
         inode
     }
 

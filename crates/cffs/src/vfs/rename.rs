@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::new::Making;
 use super::quota::{Moving, check_border, same};
 use super::references::delete_unused;
-use super::{Caller, NewFile, NewKind, RenameMode, Volume};
+use super::{Caller, NewFile, NewKind, RenameMode, SetAttr, Volume};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Vnode};
 use crate::namespace::{Names, Namespace, Prepared, Rename, Renamed};
@@ -77,7 +77,8 @@ impl Renaming<'_> {
         names.inodes.alloc.check_room(self.volume.reserve.spender(self.caller))?;
         let kind = NewKind::CharDevice(0);
         let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
-        let making = Making { names, caller: self.caller, new: &new };
+        let changes = &SetAttr::default();
+        let making = Making { names, caller: self.caller, new: &new, changes };
         let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);
         Prepared::new(names, self.names.from, self.names.name, build)
     }

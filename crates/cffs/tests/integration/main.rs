@@ -33,6 +33,7 @@ mod listing;
 mod locks;
 mod lost_journal;
 mod lost_writes;
+mod making;
 mod mark;
 mod nearly_full;
 mod online;

@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 
+use cffs::format::inode::InodeFlags;
 use cffs::units::InodeNo;
 use cffs::vfs::types::SetAttr;
 use cffs::vfs::{Amount, Caller, Quotas};
@@ -73,12 +74,14 @@ fn names_are_created_and_removed() {
     assert_eq!(failure(gone), nfsstat3::NFS3ERR_STALE);
 }
 
-/// The file stayed, although the client was told that it was not made.
+/// Regression: the file stayed, although the client was told that it was not made; later only in a directory
+/// that is append-only.
 #[test]
 fn a_file_that_cannot_get_its_attributes_is_not_made() {
     let served = Served::new(&[ALL]);
     let mut client = served.client(0, 0);
     let root = served.root();
+    served.volume.set_flags(InodeNo::ROOT, InodeFlags::APPEND_ONLY).expect("set");
     let attributes = |size| sattr3 { size: Nfs3Option::Some(size), ..sattr3::default() };
     let file =
         CREATE3args { where_: at(&root, "f"), how: createhow3::GUARDED(attributes(u64::MAX)) };
@@ -87,6 +90,35 @@ fn a_file_that_cannot_get_its_attributes_is_not_made() {
     let dir = MKDIR3args { where_: at(&root, "d"), attributes: attributes(1) };
     assert_eq!(failure(now(client.mkdir(&dir))), nfsstat3::NFS3ERR_ISDIR);
     assert_eq!(failure(lookup(&mut client, &root, "d")), nfsstat3::NFS3ERR_NOENT);
+}
+
+/// Regression: a file first had no attributes, and was removed with the writes of other clients if it could
+/// not get them.
+#[test]
+fn a_new_file_has_its_attributes_from_the_beginning() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    let time = nfstime3 { seconds: 1_000_000_000, nseconds: 7 };
+    let attributes = sattr3 {
+        mode: Nfs3Option::Some(0o640),
+        uid: Nfs3Option::Some(10),
+        gid: Nfs3Option::Some(20),
+        size: Nfs3Option::Some(100_000),
+        atime: set_atime::SET_TO_CLIENT_TIME(time),
+        mtime: set_mtime::SET_TO_SERVER_TIME,
+    };
+    let args = CREATE3args { where_: at(&root, "f"), how: createhow3::GUARDED(attributes) };
+    let made = some(ok(now(client.create(&args))).obj_attributes);
+    assert_eq!((made.mode, made.uid, made.gid, made.size), (0o640, 10, 20, 100_000));
+    assert_eq!((made.atime.seconds, made.atime.nseconds), (1_000_000_000, 7));
+    let changes = |name: &[u8]| {
+        let found = served.volume.lookup(InodeNo::ROOT, name).expect("found");
+        served.volume.release(found.ino, 1);
+        found.change
+    };
+    create(&mut client, &root, "g", 0o640);
+    assert_eq!(changes(b"f"), changes(b"g") + 1, "all attributes are one change");
 }
 
 #[test]
