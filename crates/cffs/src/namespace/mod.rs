@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub use entry::Found;
 pub use listing::{Visited, read_dir};
 pub use prepared::Prepared;
-pub use rename::{Names, Rename, Renamed};
+pub use rename::{Ends, Names, Rename, Renamed};
 pub use scan::scan;
 
 use crate::error::{Corruption, Error, Result};

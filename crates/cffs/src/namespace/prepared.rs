@@ -12,7 +12,7 @@ use crate::units::InodeNo;
 /// A new file that has its number, and promised space for its name. No other change may be in progress until
 /// it gets the name or is given up.
 pub struct Prepared<'a> {
-    space: &'a Namespace,
+    namespace: &'a Namespace,
     parent: &'a Arc<Vnode>,
     name: &'a [u8],
     vnode: Arc<Vnode>,
@@ -24,14 +24,14 @@ impl<'a> Prepared<'a> {
     /// Prepares a file for a name that the directory loses before: `build` gets its number, its generation
     /// and the directory's inode.
     pub fn new(
-        space: &'a Namespace,
+        namespace: &'a Namespace,
         parent: &'a Arc<Vnode>,
         name: &'a [u8],
         build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
     ) -> Result<Prepared<'a>> {
         let mut dir = VnodeGuard::new(parent);
-        space.check_dir(&dir)?;
-        let (inodes, plan) = (&space.inodes, space.inodes.space());
+        namespace.check_dir(&dir)?;
+        let (inodes, plan) = (&namespace.inodes, namespace.inodes.space());
         // A block of sectors, of the directory and of the external table, and their extents. One more, since
         // the new name of the renamed file can add extents to the directory as well.
         let mut blocks = plan.blocks_promised_max(&dir) + 1;
@@ -40,15 +40,15 @@ impl<'a> Prepared<'a> {
             blocks += plan.blocks_promised_max(&table.state.read());
         }
         inodes.alloc.promise_blocks(blocks, Spender::Privileged)?;
-        let begun = space.begin(&mut dir, build);
+        let begun = namespace.begin(&mut dir, build);
         let vnode = begun.inspect_err(|_| inodes.alloc.withdraw_blocks(blocks))?;
         let len = {
-            let encoded = space.encode_new(&VnodeGuard::new(&vnode));
+            let encoded = namespace.encode_new(&VnodeGuard::new(&vnode));
             entry_bytes(name.len(), encoded.record().len())
         };
-        let prepared = Prepared { space, parent, name, vnode, blocks };
+        let prepared = Prepared { namespace, parent, name, vnode, blocks };
         // The name takes a sector that can be read.
-        match space.room_in(&mut dir, len) {
+        match namespace.room_in(&mut dir, len) {
             Ok(_) => Ok(prepared),
             Err(error) => prepared.give_up().and(Err(error)),
         }
@@ -57,23 +57,23 @@ impl<'a> Prepared<'a> {
     /// Gives the file its name, which the directory must not have any more. It fails only if a block cannot
     /// be read.
     pub fn enter(self) -> Result<Arc<Vnode>> {
-        let Prepared { space, parent, name, vnode, blocks } = self;
-        space.inodes.alloc.withdraw_blocks(blocks);
-        let hash = space.hash(name)?;
+        let Prepared { namespace, parent, name, vnode, blocks } = self;
+        namespace.inodes.alloc.withdraw_blocks(blocks);
+        let hash = namespace.hash(name)?;
         let mut dir = VnodeGuard::new(parent);
-        let entered = space.enter(&mut dir, name, hash, &vnode);
+        let entered = namespace.enter(&mut dir, name, hash, &vnode);
         if let Err(error) = entered {
             debug_assert!(!matches!(error, Error::NoSpace | Error::EpochNeeded), "{error}");
-            space.give_up(&vnode)?;
+            namespace.give_up(&vnode)?;
             return Err(error);
         }
-        space.recent.note(dir.inode.ino, hash, name, vnode.ino);
-        Ok(space.inodes.insert(vnode))
+        namespace.recent.note(dir.inode.ino, hash, name, vnode.ino);
+        Ok(namespace.inodes.insert(vnode))
     }
 
     /// Frees the number and the space.
     pub fn give_up(self) -> Result<()> {
-        self.space.inodes.alloc.withdraw_blocks(self.blocks);
-        self.space.give_up(&self.vnode)
+        self.namespace.inodes.alloc.withdraw_blocks(self.blocks);
+        self.namespace.give_up(&self.vnode)
     }
 }

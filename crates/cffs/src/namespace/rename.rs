@@ -41,15 +41,23 @@ pub struct Names<'a> {
     pub new_name: &'a [u8],
 }
 
-struct Ends {
+/// The files of both names, as they were found. They stay right while no other change is made.
+pub struct Ends {
     source: Found,
     source_vnode: Arc<Vnode>,
     target: Option<(Found, Arc<Vnode>)>,
 }
 
+impl Ends {
+    /// The file that is to be renamed.
+    pub fn source(&self) -> &Arc<Vnode> {
+        &self.source_vnode
+    }
+}
+
 /// A rename or an exchange of two names. No other change may be in progress.
 pub struct Rename<'a> {
-    space: &'a Namespace,
+    namespace: &'a Namespace,
     inodes: &'a InodeCache,
     names: &'a Names<'a>,
     may: MayTake<'a>,
@@ -57,26 +65,26 @@ pub struct Rename<'a> {
 
 impl<'a> Rename<'a> {
     /// A rename under a condition on each file that loses a name.
-    pub fn new(space: &'a Namespace, names: &'a Names<'a>, may: MayTake<'a>) -> Rename<'a> {
-        Rename { space, inodes: &space.inodes, names, may }
+    pub fn new(namespace: &'a Namespace, names: &'a Names<'a>, may: MayTake<'a>) -> Rename<'a> {
+        Rename { namespace, inodes: &namespace.inodes, names, may }
     }
 
     fn ends(&self) -> Result<Ends> {
-        let Rename { space, names, may, .. } = *self;
-        space.hash(names.new_name)?;
+        let Rename { namespace, names, may, .. } = *self;
+        namespace.hash(names.new_name)?;
         let (source, source_vnode) = {
             let from = names.from.state.read();
-            space.check_dir(&from)?;
-            let found = space.find(&from, names.name)?.ok_or(Error::NotFound)?;
-            let vnode = space.vnode_of(&from, &found)?;
+            namespace.check_dir(&from)?;
+            let found = namespace.find(&from, names.name)?.ok_or(Error::NotFound)?;
+            let vnode = namespace.vnode_of(&from, &found)?;
             may(&from, &vnode.state.read())?;
             (found, vnode)
         };
         let to = names.to.state.read();
-        space.check_dir(&to)?;
-        let target = match space.find(&to, names.new_name)? {
+        namespace.check_dir(&to)?;
+        let target = match namespace.find(&to, names.new_name)? {
             Some(found) => {
-                let vnode = space.vnode_of(&to, &found)?;
+                let vnode = namespace.vnode_of(&to, &found)?;
                 may(&to, &vnode.state.read())?;
                 Some((found, vnode))
             }
@@ -85,26 +93,23 @@ impl<'a> Rename<'a> {
         Ok(Ends { source, source_vnode, target })
     }
 
-    /// Fails if the names cannot be renamed, as [`run`](Rename::run) does before it looks for space.
-    pub fn check(&self, no_replace: bool) -> Result<()> {
+    /// Finds the files of both names. The new name must be free if it is not to be replaced.
+    pub fn find(&self, no_replace: bool) -> Result<Ends> {
         match self.ends()? {
             Ends { target: Some(_), .. } if no_replace => Err(Error::Exists),
-            _ => Ok(()),
+            ends => Ok(ends),
         }
     }
 
-    /// Gives a file a new name in place of its old one.
-    pub fn run(&self, no_replace: bool) -> Result<Renamed> {
-        let Rename { space, names, .. } = *self;
-        let Ends { source, source_vnode, target } = self.ends()?;
-        if no_replace && target.is_some() {
-            return Err(Error::Exists);
-        }
+    /// Gives the file that was [found](Rename::find) a new name in place of its old one.
+    pub fn run(&self, ends: Ends) -> Result<Renamed> {
+        let Rename { namespace, names, .. } = *self;
+        let Ends { source, source_vnode, target } = ends;
         let moves_dir = source.file_type == FileType::Directory;
         if moves_dir {
             self.check_not_below(names.to, source.ino)?;
         }
-        self.space.check_names_settled(&source_vnode.state.read())?;
+        self.namespace.check_names_settled(&source_vnode.state.read())?;
         // Recovery knows the former place of the inode on the device, but not which of two names in between
         // the inode took from another file.
         if is_moved(&source_vnode) {
@@ -114,13 +119,13 @@ impl<'a> Rename<'a> {
             if found.ino == source.ino {
                 return Ok(Renamed { replaced: None, moved: false });
             }
-            self.space.check_names_settled(&vnode.state.read())?;
+            self.namespace.check_names_settled(&vnode.state.read())?;
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
                 (true, true) => {
                     let dir = vnode.state.read();
-                    space.check_can_go(&dir)?;
+                    namespace.check_can_go(&dir)?;
                     // The device could have both names, and the replaced directory could still have entries
                     // that it lost in this epoch.
                     if dir.changes.dirty {
@@ -165,7 +170,7 @@ impl<'a> Rename<'a> {
             }
             let place = Container { file: names.to.ino, sector: found.sector };
             let now = self.inodes.clock.now();
-            space.name_gone(&mut VnodeGuard::new(vnode), found, place, Loss::ToAnother, now)?;
+            namespace.name_gone(&mut VnodeGuard::new(vnode), found, place, Loss::ToAnother, now)?;
         }
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
@@ -209,12 +214,12 @@ impl<'a> Rename<'a> {
         vnode: &Arc<Vnode>,
         target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<()> {
-        let Rename { space, names, .. } = *self;
+        let Rename { namespace, names, .. } = *self;
         let is_within = names.from.ino == names.to.ino && target.is_none();
         if is_within && self.rename_in_place(source, vnode)? {
             return Ok(());
         }
-        let hash = self.space.hash(names.new_name)?;
+        let hash = namespace.hash(names.new_name)?;
         let old_place = Container { file: names.from.ino, sector: source.sector };
         let mut file = VnodeGuard::new(vnode);
         let durable = file.durable;
@@ -230,11 +235,11 @@ impl<'a> Rename<'a> {
                 // A directory comes before its files in the order of locks.
                 drop(file);
                 let encoded = self.moving_record(source, &tags)?;
-                if encoded.record().len() > space.body_room(names.new_name) {
+                if encoded.record().len() > namespace.body_room(names.new_name) {
                     // A small sector with a long name has no room for the tags. The external table has room,
                     // from the next epoch on.
                     VnodeGuard::new(vnode).motion.tags = tags_before;
-                    self.space.move_out(vnode, old_place)?;
+                    namespace.move_out(vnode, old_place)?;
                     return Err(Error::EpochNeeded);
                 }
                 Some(encoded)
@@ -260,7 +265,7 @@ impl<'a> Rename<'a> {
         };
         let deferred = on_device && new_place != old_place;
         let mut from = VnodeGuard::new(names.from);
-        space.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
+        namespace.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
         if on_device {
             // If the name were given again in another sector, both files could have it on the device, and
             // recovery would remove it from the one without another name there.
@@ -271,23 +276,23 @@ impl<'a> Rename<'a> {
         file.inode.renamed(names.to.ino, self.inodes.clock.now());
         if source.reference.is_some() {
             if deferred {
-                self.space.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
+                namespace.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
             }
-            self.space.note_lost_name(&mut file);
+            namespace.note_lost_name(&mut file);
             self.inodes.mark_dirty(&mut file);
             return Ok(());
         }
-        space.moved(&mut file, new_place)
+        namespace.moved(&mut file, new_place)
     }
 
     /// Tags an inode that moves to another sector, and takes the name of `target` there if it has one.
     fn tag_replacing(&self, file: &mut VnodeGuard<'_>, target: Option<&(Found, Arc<Vnode>)>) {
-        self.space.tag_move(file);
+        self.namespace.tag_move(file);
         file.motion.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
         if let Some((target, _)) = target {
             let place = Container { file: self.names.to.ino, sector: target.sector };
             let count = file.inode.nlink;
-            self.space.tag(file, LinkTagKind::Replaced, place, count);
+            self.namespace.tag(file, LinkTagKind::Replaced, place, count);
         }
     }
 
@@ -295,7 +300,7 @@ impl<'a> Rename<'a> {
     /// and no tag is needed; false if the sector has no room for the name.
     fn rename_in_place(&self, source: &Found, vnode: &Arc<Vnode>) -> Result<bool> {
         let names = self.names;
-        let hash = self.space.hash(names.new_name)?;
+        let hash = self.namespace.hash(names.new_name)?;
         let mut tags = vnode.state.read().motion.tags.clone();
         let encoded = match source.reference {
             Some(_) => None,
@@ -309,7 +314,7 @@ impl<'a> Rename<'a> {
         let name = names.new_name;
         let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
         let mut dir = VnodeGuard::new(names.from);
-        if !self.space.rename_in_sector(&mut dir, source, &entry)? {
+        if !self.namespace.rename_in_sector(&mut dir, source, &entry)? {
             return Ok(false);
         }
         let mut file = VnodeGuard::new(vnode);
@@ -318,7 +323,7 @@ impl<'a> Rename<'a> {
             dir.entries.leave(source.hash);
         }
         if source.reference.is_some() {
-            self.space.note_lost_name(&mut file);
+            self.namespace.note_lost_name(&mut file);
         }
         file.motion.tags = tags;
         file.inode.renamed(names.from.ino, self.inodes.clock.now());
@@ -346,9 +351,9 @@ impl<'a> Rename<'a> {
         entry: &NewEntry<'_>,
         target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<crate::units::SectorIndex> {
-        let (space, to) = (self.space, self.names.to);
+        let (namespace, to) = (self.namespace, self.names.to);
         let Some((target, replaced)) = target else {
-            return Ok(space.insert_entry(&mut VnodeGuard::new(to), entry)?.0);
+            return Ok(namespace.insert_entry(&mut VnodeGuard::new(to), entry)?.0);
         };
         let on_device = replaced.state.read().durable.is_some();
         let mut dir = VnodeGuard::new(to);
@@ -361,18 +366,18 @@ impl<'a> Rename<'a> {
             (image.get().free_bytes(), image.get().entry_len(target.slot))
         };
         if entry.len() <= free + old_len {
-            space.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
+            namespace.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
             let image = self.inodes.containers().sector_mut(&mut dir, target.sector)?;
             let NewEntry { hash, name, file_type, body, .. } = entry;
             sector::insert_at(image, target.slot, *hash, name, *file_type, body)
                 .ok_or(Error::NoSpace)?;
-            space.entry_added(&mut dir, entry.hash, target.sector)?;
+            namespace.entry_added(&mut dir, entry.hash, target.sector)?;
             return Ok(target.sector);
         }
-        let (sector, _) = space.insert_entry(&mut dir, entry)?;
+        let (sector, _) = namespace.insert_entry(&mut dir, entry)?;
         // An inode that the device does not have must not get there in the meantime, since the device does
         // not have its contents either.
-        space.hide_entry(&mut dir, target.sector, target.slot, target.hash, on_device)?;
+        namespace.hide_entry(&mut dir, target.sector, target.slot, target.hash, on_device)?;
         Ok(sector)
     }
 
@@ -380,7 +385,7 @@ impl<'a> Rename<'a> {
     /// file. `None` if not both inodes are in the external table, where the device has them too: see
     /// [`Rename::prepare_exchange`].
     pub fn exchange(&self) -> Result<Option<bool>> {
-        let Rename { space, names, .. } = *self;
+        let Rename { namespace, names, .. } = *self;
         let Ends { source, source_vnode, target } = self.ends()?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
@@ -395,7 +400,7 @@ impl<'a> Rename<'a> {
             return Ok(None);
         }
         for vnode in [&source_vnode, &target_vnode] {
-            self.space.check_names_settled(&vnode.state.read())?;
+            self.namespace.check_names_settled(&vnode.state.read())?;
             // Recovery counts names to find out which of the two entries is missing.
             if self.gained_name(vnode) {
                 return Err(Error::EpochNeeded);
@@ -412,7 +417,7 @@ impl<'a> Rename<'a> {
         }
         for (dir_vnode, own, other, sector, vnode) in ends {
             let mut dir = VnodeGuard::new(dir_vnode);
-            space.recent.forget(dir.inode.ino, own.hash);
+            namespace.recent.forget(dir.inode.ino, own.hash);
             let image = self.inodes.containers().sector_mut(&mut dir, own.sector)?;
             let body = Body::Reference { ino: other.ino, sector };
             sector::replace(image, own.slot, &body);
@@ -434,8 +439,8 @@ impl<'a> Rename<'a> {
             file.inode.renamed(parent, now);
             // The other sector may be lost: then this inode has no name, and takes its intended one.
             let place = Container { file: parent, sector: own.sector };
-            self.space.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
-            self.space.note_lost_name(&mut file);
+            self.namespace.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
+            self.namespace.note_lost_name(&mut file);
             self.inodes.mark_dirty(&mut file);
         }
         Ok(Some(true))
@@ -465,7 +470,7 @@ impl<'a> Rename<'a> {
         for (vnode, found) in [(source_vnode, source), (target_vnode, target)] {
             let container = vnode.state.read().container;
             if let (None, Some(container)) = (found.reference, container) {
-                self.space.move_out(&vnode, container)?;
+                self.namespace.move_out(&vnode, container)?;
             }
             moved |= !is_settled(&vnode);
         }

@@ -8,7 +8,7 @@ use super::references::delete_unused;
 use super::{Caller, NewFile, NewKind, RenameMode, SetAttr, Volume};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Vnode};
-use crate::namespace::{Names, Namespace, Prepared, Rename, Renamed};
+use crate::namespace::{Ends, Names, Prepared, Rename, Renamed};
 
 /// How often an exchange is tried if others keep changing the names meanwhile; then it fails with
 /// `EAGAIN`.
@@ -34,13 +34,12 @@ impl Renaming<'_> {
             RenameMode::Whiteout { no_replace } => no_replace,
         };
         let leaves_whiteout = matches!(mode, RenameMode::Whiteout { .. });
+        let may_take = self.caller.may_take();
         let (moved, unused, whiteout) = self.volume.change_alone(|names| {
-            if leaves_whiteout {
-                // These errors come before those of the quota.
-                Rename::new(names, &self.names, &self.caller.may_take()).check(no_replace)?;
-            }
-            let rename = || self.rename(names, no_replace, leaves_whiteout);
-            let (renamed, whiteout) = self.charge(leaves_whiteout, rename)?;
+            let rename = Rename::new(names, &self.names, &may_take);
+            // Its errors come before those of the quota.
+            let ends = rename.find(no_replace)?;
+            let (renamed, whiteout) = self.charge(&rename, ends, leaves_whiteout)?;
             let unused = renamed.replaced.and_then(|vnode| self.volume.note_unnamed(&vnode));
             Ok((renamed.moved, unused, whiteout))
         })?;
@@ -53,17 +52,15 @@ impl Renaming<'_> {
     /// since it would be too late to fail afterwards: only a device that fails can be a reason then.
     fn rename(
         &self,
-        names: &Namespace,
-        no_replace: bool,
+        rename: &Rename<'_>,
+        ends: Ends,
         leaves_whiteout: bool,
     ) -> Result<(Renamed, Whiteout)> {
-        let may_take = self.caller.may_take();
-        let rename = Rename::new(names, &self.names, &may_take);
         if !leaves_whiteout {
-            return Ok((rename.run(no_replace)?, Ok(None)));
+            return Ok((rename.run(ends)?, Ok(None)));
         }
-        let whiteout = self.prepare_whiteout(names)?;
-        match rename.run(no_replace) {
+        let whiteout = self.prepare_whiteout()?;
+        match rename.run(ends) {
             Ok(renamed) if renamed.moved => Ok((renamed, whiteout.enter().map(Some))),
             other => {
                 let given_up = whiteout.give_up();
@@ -73,7 +70,8 @@ impl Renaming<'_> {
         }
     }
 
-    fn prepare_whiteout<'n>(&'n self, names: &'n Namespace) -> Result<Prepared<'n>> {
+    fn prepare_whiteout(&self) -> Result<Prepared<'_>> {
+        let names = &self.volume.names;
         names.inodes.alloc.check_room(self.volume.reserve.spender(self.caller))?;
         let kind = NewKind::CharDevice(0);
         let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
@@ -86,29 +84,30 @@ impl Renaming<'_> {
     /// Renames, moves the charge of the file to the quota of its new directory, and charges the whiteout.
     fn charge(
         &self,
+        rename: &Rename<'_>,
+        ends: Ends,
         leaves_whiteout: bool,
-        rename: impl FnOnce() -> Result<(Renamed, Whiteout)>,
     ) -> Result<(Renamed, Whiteout)> {
-        let Volume { accounts, names: space, .. } = self.volume;
+        let Volume { accounts, names: namespace, .. } = self.volume;
         if !accounts.are_any() {
-            return rename();
+            return self.rename(rename, ends, leaves_whiteout);
         }
-        let (inodes, layout) = (&*space.inodes, &space.inodes.layout);
+        let (inodes, layout) = (&*namespace.inodes, &namespace.inodes.layout);
         let from = accounts.of_changing(inodes, self.names.from)?;
         let to = accounts.of_changing(inodes, self.names.to)?;
         let mut moving = None;
         if !same(&from, &to) {
-            let source = space.lookup(self.names.from, self.names.name)?;
+            let source = ends.source();
             let nlink = source.state.read().inode.nlink;
             check_border(&from, &to, &source.state.read(), nlink.saturating_sub(1))?;
-            moving = accounts.move_charge(&from, &to, layout, &source)?;
+            moving = accounts.move_charge(&from, &to, layout, source)?;
         }
         let charged = from.as_ref().filter(|_| leaves_whiteout);
         if let Err(error) = charged.map_or(Ok(()), |account| account.take_file()) {
             moving.into_iter().for_each(Moving::undo);
             return Err(error);
         }
-        let renamed = rename();
+        let renamed = self.rename(rename, ends, leaves_whiteout);
         if let Err(error) | Ok((_, Err(error))) = &renamed {
             from.iter().chain(&to).for_each(|account| account.doubt_after(error));
         }
@@ -132,9 +131,9 @@ impl Renaming<'_> {
 
     /// Fails if the two directories do not have the same quota.
     fn check_same_quota(&self) -> Result<()> {
-        let Volume { accounts, names: space, .. } = self.volume;
-        let from = accounts.of_dir(&space.inodes, self.names.from)?;
-        let to = accounts.of_dir(&space.inodes, self.names.to)?;
+        let Volume { accounts, names: namespace, .. } = self.volume;
+        let from = accounts.of_dir(&namespace.inodes, self.names.from)?;
+        let to = accounts.of_dir(&namespace.inodes, self.names.to)?;
         if same(&from, &to) { Ok(()) } else { Err(Error::OtherQuota) }
     }
 
