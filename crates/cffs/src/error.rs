@@ -75,9 +75,9 @@ pub enum Error {
     /// The inode has as many names as the format can count.
     #[error("too many links")]
     TooManyLinks,
-    /// The quota of the directory tree has no room for this.
+    /// The quota of the directory tree has no room for this. With the directory, if it is known.
     #[error("disk quota exceeded")]
-    QuotaExceeded,
+    QuotaExceeded(Option<InodeNo>),
     /// The two directories do not belong to the same quota.
     #[error("the other directory belongs to another quota; copy instead")]
     OtherQuota,

@@ -454,7 +454,7 @@ fn why_open(volume: &Volume, error: &Error) -> Option<String> {
         Error::Exists => Some(format!(
             "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
         )),
-        Error::NoSpace | Error::QuotaExceeded | Error::OtherQuota => {
+        Error::NoSpace | Error::QuotaExceeded(_) | Error::OtherQuota => {
             // Keeps the references. This removes the names that some of the files were given already.
             let given = Handover { references: Vec::new(), has_nameless: true };
             let _ = given.succeed(volume);

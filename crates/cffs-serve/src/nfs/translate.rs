@@ -19,7 +19,7 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Status::RoFs,
             Error::InUse(_) | Error::EpochNeeded => Status::Jukebox,
             Error::NoSpace => Status::NoSpc,
-            Error::QuotaExceeded => Status::DQuot,
+            Error::QuotaExceeded(_) => Status::DQuot,
             Error::OtherQuota => Status::XDev,
             Error::NotFound => Status::NoEnt,
             Error::Stale => Status::Stale,

@@ -98,15 +98,24 @@ impl Account {
     /// Charges an amount, if it fits. A limit does not apply if nothing of its kind is added.
     pub fn take(&self, more: Amount) -> Result<()> {
         let limits = self.limits();
-        take_of(&self.used_bytes, more.bytes, limits.bytes)?;
-        take_of(&self.used_files, more.files, limits.files)
-            .inspect_err(|_| add_to(&self.used_bytes, -(more.bytes as i64)))
+        if !take_of(&self.used_bytes, more.bytes, limits.bytes) {
+            return Err(self.exceeded());
+        }
+        if !take_of(&self.used_files, more.files, limits.files) {
+            add_to(&self.used_bytes, -(more.bytes as i64));
+            return Err(self.exceeded());
+        }
+        Ok(())
     }
 
     /// Fails if no byte is left: the name of a new file may take a block of its directory.
     pub fn check_room(&self) -> Result<()> {
         let (used, limit) = (self.used().bytes, self.limits().bytes);
-        if used < limit { Ok(()) } else { Err(Error::QuotaExceeded) }
+        if used < limit { Ok(()) } else { Err(self.exceeded()) }
+    }
+
+    fn exceeded(&self) -> Error {
+        Error::QuotaExceeded(Some(self.dir))
     }
 
     /// Adds a file that is about to be made, unless that exceeds a limit.
@@ -122,13 +131,10 @@ impl Account {
     }
 }
 
-fn take_of(used: &AtomicU64, more: u64, limit: u64) -> Result<()> {
-    if more == 0 {
-        return Ok(());
-    }
+/// Whether this fitted.
+fn take_of(used: &AtomicU64, more: u64, limit: u64) -> bool {
     let fits = |now: u64| now.checked_add(more).filter(|then| *then <= limit);
-    let taken = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-    taken.map(drop).map_err(|_| Error::QuotaExceeded)
+    more == 0 || used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
 }
 
 fn add_to(used: &AtomicU64, more: i64) {

@@ -16,7 +16,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::InUse(_) => Errno::BUSY,
         Error::EpochNeeded | Error::Unmet => Errno::AGAIN,
         Error::NoSpace => Errno::NOSPC,
-        Error::QuotaExceeded => Errno::DQUOT,
+        Error::QuotaExceeded(_) => Errno::DQUOT,
         Error::OtherQuota => Errno::XDEV,
         Error::NotFound => Errno::NOENT,
         Error::Stale => Errno::STALE,

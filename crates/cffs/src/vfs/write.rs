@@ -94,8 +94,10 @@ impl Write<'_> {
         for piece in data.chunks(WRITE_BYTES_MAX) {
             match self.write_piece(start.after(done), piece) {
                 Ok(piece_end) => (done, end) = (done + piece.len(), piece_end),
-                Err(Error::NoSpace | Error::QuotaExceeded) if done > 0 => return Ok((done, end)),
-                Err(Error::NoSpace | Error::QuotaExceeded) => {
+                Err(Error::NoSpace | Error::QuotaExceeded(_)) if done > 0 => {
+                    return Ok((done, end));
+                }
+                Err(Error::NoSpace | Error::QuotaExceeded(_)) => {
                     return self.write_pages(start, piece);
                 }
                 Err(error) => return Err(error),
@@ -146,7 +148,7 @@ impl Write<'_> {
             let piece = &data[done..done + len];
             match self.write_in_pages(start.after(done), piece) {
                 Ok(piece_end) => (done, end) = (done + len, piece_end),
-                Err(Error::NoSpace | Error::QuotaExceeded) if done > 0 => break,
+                Err(Error::NoSpace | Error::QuotaExceeded(_)) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }

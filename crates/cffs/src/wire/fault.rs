@@ -45,7 +45,7 @@ const CODES: [(u16, Make); 23] = [
     (19, Error::InUse),
     (20, |_| Error::Loop),
     (21, |_| Error::NoData),
-    (23, |_| Error::QuotaExceeded),
+    (23, |_| Error::QuotaExceeded(None)),
     (24, |_| Error::OtherQuota),
 ];
 

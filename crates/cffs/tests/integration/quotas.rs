@@ -72,7 +72,7 @@ fn a_write_above_the_limit_is_refused_and_removing_a_file_frees_its_charge() {
     let written = volume.write(ME, file, 0, &vec![1; 1 << 20]).expect("a part is written");
     assert!((80 << 10..=100 << 10).contains(&written), "{written} bytes fit");
     let more = volume.write(ME, file, written as u64, &[1; 9000]);
-    assert!(matches!(more, Err(Error::QuotaExceeded)), "{more:?}");
+    assert!(matches!(more, Err(Error::QuotaExceeded(_))), "{more:?}");
     volume.write(ME, file, 0, &[2; 9000]).expect("overwriting needs no space");
     make_file(&volume, ROOT, "outside", 1 << 20);
     check(&volume, "full");
@@ -93,9 +93,9 @@ fn the_limit_of_files_holds_for_all_types() {
     volume.release(volume.make(ME, dir, b"p", &new(NewKind::Fifo)).expect("made").ino, 1);
     for kind in [NewKind::Regular, NewKind::Directory, NewKind::Symlink(b"x"), NewKind::Socket] {
         let refused = volume.make(ME, dir, b"more", &new(kind));
-        assert!(matches!(refused, Err(Error::QuotaExceeded)), "{refused:?}");
+        assert!(matches!(refused, Err(Error::QuotaExceeded(_))), "{refused:?}");
     }
-    assert!(matches!(volume.make_unnamed(ME, dir, &FILE), Err(Error::QuotaExceeded)));
+    assert!(matches!(volume.make_unnamed(ME, dir, &FILE), Err(Error::QuotaExceeded(_))));
     assert!(matches!(volume.lookup(dir, b"more"), Err(Error::NotFound)));
     let file = volume.lookup(dir, b"f").expect("found").ino;
     volume.link(file, dir, b"another name").expect("a name is no file");
@@ -110,7 +110,7 @@ fn allocation_truncation_and_copies_are_charged() {
     let (_, volume, dir) = with_quota(bytes(200 << 10));
     let file = make_file(&volume, dir, "f", 0);
     let reserve = |len| volume.allocate(ME, file, 0, len, AllocateMode::ReserveKeepSize);
-    assert!(matches!(reserve(1 << 20), Err(Error::QuotaExceeded)));
+    assert!(matches!(reserve(1 << 20), Err(Error::QuotaExceeded(_))));
     check(&volume, "refused");
     reserve(100 << 10).expect("it fits");
     check(&volume, "reserved");
@@ -134,7 +134,7 @@ fn the_longest_reservation_is_refused_at_once() {
     let reserve = |mode| volume.allocate(ME, file, 0, FILE_BYTES_MAX, mode);
     for mode in [AllocateMode::Reserve, AllocateMode::ZeroRange { keep_size: true }] {
         let refused = reserve(mode);
-        assert!(matches!(refused, Err(Error::QuotaExceeded)), "{refused:?}");
+        assert!(matches!(refused, Err(Error::QuotaExceeded(_))), "{refused:?}");
     }
     check(&volume, "refused");
     Quotas::of(&volume).set(dir, Amount::UNLIMITED).expect("set");
@@ -151,7 +151,7 @@ fn a_file_moves_with_its_charge_and_a_directory_does_not_move_across_a_border() 
     make_file(&volume, other, "large", 200 << 10);
     rename(&volume, ROOT, "small", dir, "small").expect("it fits");
     check(&volume, "moved in");
-    assert!(matches!(rename(&volume, other, "large", dir, "large"), Err(Error::QuotaExceeded)));
+    assert!(matches!(rename(&volume, other, "large", dir, "large"), Err(Error::QuotaExceeded(_))));
     volume.release(volume.lookup(other, b"large").expect("it is where it was").ino, 1);
     rename(&volume, dir, "small", other, "large").expect("moved, and one replaced");
     check(&volume, "moved out");
@@ -289,13 +289,15 @@ fn a_name_that_exists_is_reported_before_a_full_quota_or_a_border() {
     assert!(matches!(volume.link(file, dir, b"f"), Err(Error::Exists)));
     assert!(matches!(volume.link(outside, dir, b"f"), Err(Error::Exists)));
     assert!(matches!(volume.link(outside, dir, b"g"), Err(Error::OtherQuota)));
-    assert!(matches!(volume.make(ME, dir, b"g", &FILE), Err(Error::QuotaExceeded)));
+    let renamed = volume.rename(ME, ROOT, b"outside", dir, b"f", RenameMode::NoReplace);
+    assert!(matches!(renamed, Err(Error::Exists)), "{renamed:?}");
+    assert!(matches!(volume.make(ME, dir, b"g", &FILE), Err(Error::QuotaExceeded(_))));
 }
 
 /// The copy ended at the first directory with a full quota.
 #[test]
 fn a_copy_continues_after_files_that_exceed_a_quota() {
-    assert!(!Error::QuotaExceeded.is_final() && Error::NoSpace.is_final());
+    assert!(!Error::QuotaExceeded(None).is_final() && Error::NoSpace.is_final());
 }
 
 #[test]
@@ -395,7 +397,7 @@ fn a_rename_that_leaves_a_whiteout_needs_room_for_one_more_file() {
     make_file(&volume, dir, "f", 10);
     let mode = RenameMode::Whiteout { no_replace: false };
     let renamed = volume.rename(ME, dir, b"f", dir, b"g", mode);
-    assert!(matches!(renamed, Err(Error::QuotaExceeded)), "{renamed:?}");
+    assert!(matches!(renamed, Err(Error::QuotaExceeded(_))), "{renamed:?}");
     assert!(volume.lookup(dir, b"f").is_ok() && volume.lookup(dir, b"g").is_err());
     check(&volume, "refused");
     Quotas::of(&volume).set(dir, files(3)).expect("set");
@@ -422,22 +424,28 @@ fn a_refused_call_waits_for_the_deletion_of_charged_files_alone() {
     let volume = open(made(64 << 20), options);
     let dir = make_dir(&volume, ROOT, "q");
     Quotas::of(&volume).set(dir, files(2)).expect("set");
+    let with_room = make_dir(&volume, ROOT, "r");
+    Quotas::of(&volume).set(with_room, files(9)).expect("set");
     let refused = || {
         let before = waits.0.load(Ordering::Relaxed);
         let made = volume.make(ME, dir, b"more", &FILE);
-        assert!(matches!(made, Err(Error::QuotaExceeded)), "{made:?}");
+        assert!(matches!(made, Err(Error::QuotaExceeded(_))), "{made:?}");
         waits.0.load(Ordering::Relaxed) - before
     };
     let inside = volume.make(ME, dir, b"inside", &FILE).expect("made").ino;
-    let outside = volume.make(ME, ROOT, b"outside", &FILE).expect("made").ino;
-    volume.unlink(ME, ROOT, b"outside").expect("removed");
-    let elsewhere = refused();
-    volume.release(outside, 1);
+    let elsewhere = [ROOT, with_room].map(|other| {
+        let outside = volume.make(ME, other, b"outside", &FILE).expect("made").ino;
+        volume.unlink(ME, other, b"outside").expect("removed");
+        let waits = refused();
+        volume.release(outside, 1);
+        waits
+    });
+    let elsewhere = elsewhere.into_iter().max().unwrap_or(0);
     volume.unlink(ME, dir, b"inside").expect("removed");
     let own = refused();
     assert!(
         elsewhere < 10 && own > elsewhere,
-        "{elsewhere} waits for a file elsewhere, {own} for its own"
+        "{elsewhere} waits for files elsewhere, {own} for its own"
     );
     volume.release(inside, 1);
     volume.release(volume.make(ME, dir, b"more", &FILE).expect("made").ino, 1);
@@ -604,7 +612,7 @@ fn run_randomly(seed: u64, options: &MkfsOptions) -> [u32; 2] {
             set_again(&volume, tops[1]);
         }
         match change(&volume, &mut random, &tops) {
-            Err(Error::QuotaExceeded) => refused += 1,
+            Err(Error::QuotaExceeded(_)) => refused += 1,
             Err(Error::OtherQuota) => crossed += 1,
             _ => {}
         }

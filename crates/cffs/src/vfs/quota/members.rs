@@ -23,6 +23,8 @@ pub(in crate::vfs) struct Accounts {
     version: AtomicU32,
     by_dir: Mutex<Table>,
     uncounted: Mutex<Vec<Uncounted>>,
+    /// The directories with quotas and those above them, which a reader keeps in memory.
+    kept: Mutex<Vec<Arc<Vnode>>>,
 }
 
 /// An account that is not counted yet, with its directory. Without one, the directory is not found yet, and
@@ -44,6 +46,7 @@ impl Default for Accounts {
             version: AtomicU32::new(0),
             by_dir: Mutex::new(Rank::Leaf, Table::default()),
             uncounted: Mutex::new(Rank::Leaf, Vec::new()),
+            kept: Mutex::new(Rank::Leaf, Vec::new()),
         }
     }
 }
@@ -84,6 +87,12 @@ impl Accounts {
     /// These accounts.
     pub fn uncounted(&self) -> Vec<Uncounted> {
         self.uncounted.lock().clone()
+    }
+
+    /// The accounts are counted. Keeps directories in memory, which may not be found by their numbers again.
+    pub fn set_counted(&self, kept: Vec<Arc<Vnode>>) {
+        *self.kept.lock() = kept;
+        self.uncounted.lock().clear();
     }
 
     /// Adds an account. The gate is held exclusively.

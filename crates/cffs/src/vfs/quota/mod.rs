@@ -100,7 +100,10 @@ impl<'a> Quotas<'a> {
 
     fn show(&self, account: &Account) -> Result<Quota> {
         let path = match count::path_of(self.volume.inodes(), account.dir) {
-            Err(error @ (Error::Stale | Error::NotFound)) => return Err(error),
+            // For a reader, no directory is removed.
+            Err(error @ (Error::Stale | Error::NotFound)) if !self.volume.options.read_only => {
+                return Err(error);
+            }
             path => self.volume.writer.noted(path),
         };
         let path = path.unwrap_or_else(|_| format!("(inode {})", account.dir).into_bytes());
@@ -343,7 +346,7 @@ impl<'a> Quotas<'a> {
         }
         let _turn = self.volume.marking.lock();
         let mut uncounted = accounts.uncounted();
-        locate::locate(names, &mut uncounted)?;
+        let kept = locate::locate(names, &mut uncounted)?;
         let found: Vec<_> = uncounted.into_iter().filter_map(|(a, dir)| Some((a, dir?))).collect();
         for (account, _) in found.iter().filter(|(account, _)| accounts.at(account.dir).is_none()) {
             accounts.insert(account.clone());
@@ -353,7 +356,7 @@ impl<'a> Quotas<'a> {
             let counting = count::Counting::new(names, accounts, &account).lenient().read_only();
             counting.run(&vnode, false)?;
         }
-        accounts.set_uncounted(Vec::new());
+        accounts.set_counted(kept);
         Ok(())
     }
 
@@ -398,20 +401,23 @@ pub(super) fn unless_exists(
     name: &[u8],
     error: Error,
 ) -> Error {
-    let is_of_quota = matches!(error, Error::QuotaExceeded | Error::OtherQuota);
+    let is_of_quota = matches!(error, Error::QuotaExceeded(_) | Error::OtherQuota);
     if is_of_quota && names.lookup(dir, name).is_ok() { Error::Exists } else { error }
 }
 
-/// Runs a change again if it exceeds a quota, after files that were just removed are deleted. Those that no
-/// quota is charged with cannot help.
+/// Runs a change again if it exceeds a quota, after files that were just removed are deleted. Only those that
+/// this quota is charged with can help.
 pub(super) fn retry<T>(volume: &Volume, change: impl Fn() -> Result<T>) -> Result<T> {
-    let is_charged = |ino| {
-        let vnode = volume.inodes().peek(ino);
-        vnode.is_some_and(|vnode| vnode.state.read().quota.account.is_some())
+    let deletions = |full| {
+        let is_charged = |ino| {
+            let vnode = volume.inodes().peek(ino);
+            let dir = vnode.and_then(|vnode| Some(vnode.state.read().quota.account.as_ref()?.dir));
+            dir == Some(full)
+        };
+        volume.references.await_deletions(&*volume.options.waiter, is_charged)
     };
-    let deletions = || volume.references.await_deletions(&*volume.options.waiter, is_charged);
     match change() {
-        Err(Error::QuotaExceeded) if deletions() => change(),
+        Err(Error::QuotaExceeded(Some(full))) if deletions(full) => change(),
         other => other,
     }
 }

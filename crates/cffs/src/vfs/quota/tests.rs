@@ -215,8 +215,9 @@ fn close_with(volume: &Volume, list: &[u8]) {
 
 /// Fails unless this succeeded, or exceeds or crosses quotas, or did so before.
 fn allow_quotas<T>(done: Result<T>) -> Option<T> {
-    let is_allowed =
-        |error: &Error| matches!(error, Error::QuotaExceeded | Error::OtherQuota | Error::NotFound);
+    let is_allowed = |error: &Error| {
+        matches!(error, Error::QuotaExceeded(_) | Error::OtherQuota | Error::NotFound)
+    };
     done.inspect_err(|error| assert!(is_allowed(error), "{error:?}")).ok()
 }
 
