@@ -289,11 +289,8 @@ impl<'a> Compactor<'a> {
     fn expand(&self, ino: InodeNo, run: FragRun) -> Result<Arc<Vec<u8>>> {
         let vnode = self.writer.vnode(ino)?;
         let file = vnode.state.read();
+        let expanded = self.writer.inodes.contents().expand(&file, run);
         // The cluster may have been freed since the walk passed it.
-        let mut extents = file.inode.map().into_iter().flat_map(|map| map.iter());
-        if !extents.any(|extent| extent.cluster.is_some() && extent.run() == run) {
-            return Err(Error::Stale);
-        }
-        self.writer.noted_contents(self.writer.inodes.contents().expand(&file, run))
+        self.writer.noted_contents(expanded)?.ok_or(Error::Stale)
     }
 }

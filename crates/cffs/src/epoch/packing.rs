@@ -57,17 +57,17 @@ impl Packed {
         Some(Packed(pack(inodes, compression.level(), wanted)))
     }
 
-    /// The clusters of the chosen contents, if nothing can have changed since they were compressed.
+    /// The clusters of the chosen contents, if the gate has been closed since they were compressed.
     pub(crate) fn unchanged(self, chosen: &[Chosen]) -> Waiting {
         Waiting::new(self.0, chosen)
     }
 
     /// Removes the pages from `chosen` that were added or changed after the contents of `before` were
     /// compressed: they wait for the next call, because they are likely to change again. A small file is kept
-    /// whole or removed, because it has one checksum. Returns the clusters that have contents of the files
-    /// that are left.
+    /// whole or removed, because it has one checksum. Returns the clusters with the unchanged contents of the
+    /// files that are left.
     pub(crate) fn limit(
-        self,
+        mut self,
         layout: &LiveLayout,
         before: Vec<Chosen>,
         chosen: &mut Vec<Chosen>,
@@ -75,13 +75,18 @@ impl Packed {
         let mut compressed: HashMap<InodeNo, Vec<FileBlock>> =
             before.into_iter().map(|file| (file.vnode.ino, file.positions)).collect();
         // In reverse order, so that the pages that are left do not move again and again.
-        for part in self.0.iter().rev().flat_map(|cluster| cluster.parts.iter().rev()) {
-            if !part.is_current(layout, &part.vnode.state.read())
-                && let Some(known) = compressed.get_mut(&part.vnode.ino)
-            {
-                let index = |end| known.partition_point(|position| *position < end);
-                let changed = index(part.first)..index(part.end());
-                known.drain(changed);
+        for cluster in self.0.iter_mut().rev() {
+            for index in (0..cluster.parts.len()).rev() {
+                let part = &cluster.parts[index];
+                if part.is_current(layout, &part.vnode.state.read()) {
+                    continue;
+                }
+                if let Some(known) = compressed.get_mut(&part.vnode.ino) {
+                    let index = |end| known.partition_point(|position| *position < end);
+                    let changed = index(part.first)..index(part.end());
+                    known.drain(changed);
+                }
+                cluster.parts.remove(index);
             }
         }
         chosen.retain_mut(|file| {

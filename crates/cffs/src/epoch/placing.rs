@@ -178,9 +178,9 @@ impl<'a> Placer<'a> {
         Ok(positions)
     }
 
-    /// Places contents that were compressed together, as far as they have not changed since, and adds them to
-    /// the writes. Returns the pages that are in flight from now on: none if the cluster would no longer save
-    /// space, or no free run is long enough for it.
+    /// Places contents that were compressed together and have not changed since, and adds them to the writes.
+    /// Returns the pages that are in flight from now on: none if the cluster would no longer save space, or
+    /// no free run is long enough for it.
     pub(crate) fn place_cluster(
         &mut self,
         mut cluster: Cluster,
@@ -189,8 +189,8 @@ impl<'a> Placer<'a> {
         let layout = &self.inodes.layout;
         cluster.parts.retain(|part| {
             let file = part.vnode.state.read();
-            part.is_current(layout, &file)
-                && (part.checksum.is_none() || write_back.is_owned(&file))
+            debug_assert!(part.is_current(layout, &file), "only placing it changes it");
+            part.checksum.is_none() || write_back.is_owned(&file)
         });
         let Some(first) = cluster.parts.first() else { return Ok(Vec::new()) };
         let neighbours = self.neighbours(&first.vnode, false);

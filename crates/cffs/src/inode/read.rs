@@ -13,6 +13,7 @@ use super::{Content, ExtentMap, InodeCache, Mapping, VnodeState};
 use crate::alloc::Kind;
 use crate::cache::{Block, BufferCache};
 use crate::error::{Corruption, Error, Result};
+use crate::format::extent::Extent;
 use crate::format::{Checksum, LiveLayout, checksum, cluster};
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
@@ -88,8 +89,32 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The expanded contents of a cluster to which a file refers.
-    pub fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
+    /// The clusters of which a file shows contents. Pages of the file hide the contents that are in flight:
+    /// until they are written, the device and the cache have earlier contents at their places.
+    pub fn clusters<'f>(&self, file: &'f VnodeState) -> impl Iterator<Item = FragRun> + use<'f> {
+        let extents = file.inode.map().into_iter().flat_map(|map| map.iter());
+        let per_block = u64::from(self.layout.block_fragments());
+        let is_shown = move |extent: &Extent| {
+            let mut blocks = extent.logical / per_block..extent.logical_end().div_ceil(per_block);
+            blocks.any(|block| file.pages.get(FileBlock(block)).is_none())
+        };
+        extents
+            .filter(move |extent| extent.cluster.is_some() && is_shown(extent))
+            .map(|extent| extent.run())
+    }
+
+    /// The expanded contents of a cluster; `None` if the file shows no contents of it, so that the cluster
+    /// may not be on the device yet.
+    pub fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Option<Arc<Vec<u8>>>> {
+        match self.clusters(file).any(|shown| shown == run) {
+            true => self.expand_shown(file, run).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The expanded contents of a cluster of which a file shows some.
+    fn expand_shown(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
+        self.cache.assert_written(self.layout, run);
         if let Some(raw) = self.cache.expanded.get(run.start) {
             return Ok(raw);
         }
@@ -203,7 +228,7 @@ impl<'a> Contents<'a> {
                     self.read_fragments(start, into, to - at, until, take)?;
                 }
                 Mapping::InCluster { run, offset, .. } => {
-                    let raw = self.expand(file, run)?;
+                    let raw = self.expand_shown(file, run)?;
                     let from = (u64::from(offset) * fragment_bytes + into) as usize;
                     let (ino, start) = (file.inode.ino, run.start);
                     let what = "it ends before the file's contents in it do";

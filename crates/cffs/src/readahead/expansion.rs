@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::survey::Survey;
 use super::walk::next_directories;
-use crate::format::LiveLayout;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
-use crate::inode::{InodeCache, Vnode, VnodeState};
+use crate::inode::{InodeCache, Vnode};
 use crate::lock::{self, Condvar, Mutex, Rank};
 use crate::namespace::scan;
-use crate::units::{BlockNo, Container, FileBlock, FragNo, FragRun, InodeNo, SectorIndex};
+use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, SectorIndex};
 
 /// The most clusters that are expanded before the reader needs them.
 const CLUSTERS_MAX: usize = 8;
@@ -96,7 +95,7 @@ impl Expansion {
         }
         let (container, cluster) = {
             let file = vnode.state.read();
-            let Some(run) = clusters_of(&inodes.layout, &file).next() else { return };
+            let Some(run) = inodes.contents().clusters(&file).next() else { return };
             let Some(container) = file.container else { return };
             (container, run.start)
         };
@@ -141,19 +140,17 @@ fn expand_after(survey: &Survey<'_>, job: &Job) -> Option<FragNo> {
     let mut expanded = Vec::new();
     for (vnode, run) in clusters_after(survey, job) {
         let file = vnode.state.read();
-        // The file may have changed since it was found.
-        if !clusters_of(&inodes.layout, &file).any(|of_file| of_file == run) {
-            continue;
-        }
         let blocks = survey.blocks_of_run(run);
         if !blocks.clone().all(|block| inodes.cache.resident(BlockNo(block))) {
             break;
         }
-        // The reader gets the error as well, and returns it.
-        if inodes.contents().expand(&file, run).is_err() {
-            break;
+        match inodes.contents().expand(&file, run) {
+            Ok(Some(_)) => expanded.push(run.start),
+            // The file has changed since it was found, or the cluster may be in flight.
+            Ok(None) => {}
+            // The reader gets the error as well, and returns it.
+            Err(_) => break,
         }
-        expanded.push(run.start);
     }
     expanded.get(expanded.len() / 2).copied()
 }
@@ -214,19 +211,4 @@ fn add_clusters(
         if found.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     found.truncate(most);
-}
-
-/// The clusters in which a file has contents. Clusters that may still be in flight are left out: the device
-/// and the cache have earlier contents at their places, which the pages of the file hide until they are
-/// written.
-fn clusters_of(layout: &LiveLayout, file: &VnodeState) -> impl Iterator<Item = FragRun> {
-    let extents = file.inode.map().into_iter().flat_map(|map| map.iter());
-    let per_block = u64::from(layout.block_fragments());
-    let is_hidden = move |extent: &Extent| {
-        let page = file.pages.next_at(FileBlock(extent.logical / per_block));
-        page.is_some_and(|page| page.0 * per_block < extent.logical_end())
-    };
-    extents
-        .filter(move |extent| extent.cluster.is_some() && !is_hidden(extent))
-        .map(|extent| extent.run())
 }

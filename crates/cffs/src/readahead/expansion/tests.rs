@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::{CLUSTERS_MAX, Job, clusters_after, clusters_of, expand_after};
+use super::{CLUSTERS_MAX, Job, clusters_after, expand_after};
 use crate::clock::TestClock;
 use crate::device::{BlockDevice, HoldDevice, MemoryDevice, RequestKind};
 use crate::format::superblock::Compression;
@@ -59,7 +59,10 @@ fn files(volume: &Volume) -> Vec<(InodeNo, FragNo)> {
     let mut add = |name: &[u8]| {
         let ino = volume.lookup(InodeNo::ROOT, name).expect("found").ino;
         let vnode = volume.inodes().peek(ino).expect("in memory");
-        let cluster = clusters_of(&volume.inodes().layout, &vnode.state.read())
+        let cluster = volume
+            .inodes()
+            .contents()
+            .clusters(&vnode.state.read())
             .next()
             .expect("in a cluster")
             .start;
