@@ -182,7 +182,7 @@ impl Fsck {
             objects.find_lost(&mut options).with_context(name)?;
         }
         let bars = Bars::new(self.is_quiet());
-        let claim = || self.claim(&*device, &options);
+        let claim = |found: &Superblock| self.claim(&*device, found, &options);
         let mut report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
         let is_refused = objects.as_ref().is_some_and(|objects| objects.have_more());
@@ -271,25 +271,32 @@ impl Fsck {
             && !self.take_over
     }
 
-    /// Marks the volume as in use by this process before a repair; does not mark one that preening skips. A
-    /// superblock that is damaged or lost has no mark.
-    fn claim(&self, device: &dyn BlockDevice, options: &CheckOptions) -> Result<(), Error> {
-        let superblock = match read_superblock(device) {
-            Ok(superblock) => superblock,
-            Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),
-            Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => return Ok(()),
+    /// Marks the volume as in use by this process before a repair; does not mark one that preening skips. If
+    /// the superblock is damaged or lost, `found` is a copy of it, whose mark counts, and no mark is made.
+    fn claim(
+        &self,
+        device: &dyn BlockDevice,
+        found: &Superblock,
+        options: &CheckOptions,
+    ) -> Result<(), Error> {
+        let is_lost = match read_superblock(device) {
+            Ok(_) => false,
+            Err(Error::Corruption(_) | Error::Unsupported(_)) => true,
+            Err(Error::Io(error)) if Failure::of(&error) == Failure::Medium => true,
             Err(error) => return Err(error),
         };
-        let is_passed_over = self.passes_over(options, &superblock);
         if options.repair == Repair::No {
-            image::warn_of_writer(&self.target, &superblock);
-        } else if !is_passed_over {
-            mark::claim(device, &SystemHost, SystemClock.now(), self.take_over)?;
-        } else if let Some(user) = mark::user(&superblock, &SystemHost, device.hints().is_exclusive)
-        {
-            return Err(Error::InUse(user));
+            image::warn_of_writer(&self.target, found);
+            return Ok(());
         }
-        Ok(())
+        let is_passed_over = self.passes_over(options, found);
+        if !is_lost && !is_passed_over {
+            return mark::claim(device, &SystemHost, SystemClock.now(), self.take_over).map(drop);
+        }
+        match mark::user(found, &SystemHost, device.hints().is_exclusive) {
+            Some(user) if !self.take_over => Err(Error::InUse(user)),
+            _ => Ok(()),
+        }
     }
 
     /// Asks the server of a mounted volume to check it, without changes. `None` for a volume that is mounted

@@ -267,7 +267,7 @@ impl EpochWriter {
     /// Writes bitmaps, and then the superblock that refers to them.
     fn write_derived(&self, writes: WriteSet, next: &Superblock, copies: bool) -> Result<()> {
         if copies || !writes.is_empty() {
-            self.mark_in_use()?;
+            self.mark_in_use(false)?;
         }
         self.inodes.commit(writes)?;
         self.write_superblock(next, copies)?;

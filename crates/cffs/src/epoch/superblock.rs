@@ -45,10 +45,11 @@ impl EpochWriter {
         Superblock { damage: self.damage.get(), ..self.superblock.lock().clone() }
     }
 
-    /// Marks the volume as in use, durably, before anything else is written.
-    pub(crate) fn mark_in_use(&self) -> Result<()> {
+    /// Marks the volume as in use, durably, before anything else is written; the nearest copies of the
+    /// superblock as well if `copies`.
+    pub(crate) fn mark_in_use(&self, copies: bool) -> Result<()> {
         if let Some(next) = self.in_use() {
-            self.write_superblock(&next, false)?;
+            self.write_superblock(&next, copies)?;
             *self.superblock.lock() = next;
         }
         Ok(())
@@ -61,14 +62,15 @@ impl EpochWriter {
             .then_some(Superblock { state: State::InUse, ..superblock })
     }
 
-    /// Records that the volume is opened for writing, and marks it as in use.
+    /// Records that the volume is opened for writing, and marks it as in use. The copies get the mark of this
+    /// process as well: if the superblock is lost, a check finds it there.
     pub(crate) fn mark_mounted(&self) -> Result<()> {
         {
             let mut superblock = self.superblock.lock();
             superblock.mounts = superblock.mounts.saturating_add(1);
             superblock.mounted_at = self.inodes.clock.now().seconds.max(0) as u64;
         }
-        self.mark_in_use()
+        self.mark_in_use(true)
     }
 
     pub(crate) fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {

@@ -195,24 +195,24 @@ pub fn check(
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    let begun = Begun::new(device, options)?;
-    begun.source.check(begun.superblock, options, progress, begun.report)
+    Begun::new(device, options)?.check(options, progress)
 }
 
 /// Checks the volume as [`check()`] does, and calls `claim` before anything is written, once it is certain
 /// that the check can be made: `claim` may record this program as the user in the superblock, and fails
-/// if another program has it open.
+/// if another program has it open. If the superblock is lost, it gets the copy that takes its place, with the
+/// newest mark in a copy.
 pub fn check_claimed(
     device: &dyn BlockDevice,
     options: &CheckOptions,
     progress: &dyn Progress,
-    claim: &dyn Fn() -> Result<()>,
+    claim: &dyn Fn(&Superblock) -> Result<()>,
 ) -> Result<Report> {
     let begun = Begun::new(device, options)?;
-    claim()?;
+    claim(&begun.superblock)?;
     // The claim changed the superblock. The journal stays as it is.
     let (superblock, report) = find_superblock(device, options)?;
-    begun.source.check(superblock, options, progress, report)
+    Begun { superblock, report, ..begun }.check(options, progress)
 }
 
 /// A check that can be made.
@@ -225,10 +225,22 @@ struct Begun<'d> {
 impl<'d> Begun<'d> {
     fn new(device: &'d dyn BlockDevice, options: &CheckOptions) -> Result<Begun<'d>> {
         let (superblock, report) = find_superblock(device, options)?;
-        let is_copy = !report.problems.is_empty();
-        let source = Source::find(device, &superblock, is_copy, options)?;
+        let source = Source::find(device, &superblock, is_copy(&report), options)?;
         Ok(Begun { superblock, report, source })
     }
+
+    fn check(mut self, options: &CheckOptions, progress: &dyn Progress) -> Result<Report> {
+        if is_copy(&self.report) {
+            // The process that it names does not use the volume.
+            self.superblock.holder = None;
+        }
+        self.source.check(self.superblock, options, progress, self.report)
+    }
+}
+
+/// Whether the superblock that was found is a copy of one that is lost.
+fn is_copy(report: &Report) -> bool {
+    !report.problems.is_empty()
 }
 
 fn find_superblock(

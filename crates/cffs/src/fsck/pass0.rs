@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::format::inode::FileType;
 use crate::format::sector::{Body, Sector};
-use crate::format::superblock::{SUPERBLOCK_BYTES, State, Superblock};
+use crate::format::superblock::{Holder, SUPERBLOCK_BYTES, State, Superblock};
 use crate::units::{Container, InodeNo};
 
 /// How much of the device's head is searched for a copy of a lost superblock.
@@ -21,7 +21,8 @@ const SEARCH_STEP_BYTES: usize = 1 << 20;
 const BLOCK_BYTES_MIN: usize = 4096;
 
 /// The superblock, or, if it is lost, the best of its copies; they are searched near the end and the
-/// beginning of the device, or `everywhere`.
+/// beginning of the device, or `everywhere`. A copy has the mark of the process that has the volume open,
+/// or had it when the volume was last opened for writing.
 pub(super) fn find_superblock(
     disk: &mut Disk<'_>,
     report: &mut Report,
@@ -43,12 +44,22 @@ pub(super) fn find_superblock(
         return Err(error.into());
     };
     copy.state = State::Damaged;
-    // A copy is as old as the last refresh: the process it names may be long gone.
-    copy.holder = None;
+    copy.holder = newest_mark(disk, &copy);
     let message = format!("{error}; a copy of it was found");
     let code = Code::SuperblockLost;
     report.problems.push(Problem { code, place: Place::Volume, message, fixed: false });
     Ok(copy)
+}
+
+/// The mark in the newest copy of a superblock: opening a volume, and closing it, refreshes the nearest ones.
+fn newest_mark(disk: &mut Disk<'_>, copy: &Superblock) -> Option<Holder> {
+    let layout = Layout::new(copy);
+    let last = disk.size_bytes().checked_sub(SUPERBLOCK_BYTES as u64)?;
+    let offsets = layout.superblock_copies().into_iter().map(|block| layout.block_offset(block));
+    let copies =
+        offsets.filter(|offset| *offset <= last).filter_map(|offset| copy_at(disk, offset));
+    let of_volume = copies.filter(|other| other.uuid == copy.uuid);
+    of_volume.max_by_key(|other| (other.mounts, other.generation))?.holder
 }
 
 /// The last copy is two blocks before the end, whatever the geometry.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, JournalState, MemoryDevice, PairedDevice};
 use cffs::error::{Error, Result};
+use cffs::format::Superblock;
 use cffs::format::journal::Header;
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
@@ -264,7 +265,7 @@ fn a_check_that_is_refused_does_not_claim_the_volume() {
     put(&volume, "one");
     let left = disks.copied();
     let claims = Cell::new(0);
-    let claim = || {
+    let claim = |_: &Superblock| {
         claims.set(claims.get() + 1);
         Ok(())
     };

@@ -1,5 +1,6 @@
 //! The mark on a volume of the process that has it open for writing: across hosts, after crashes, while idle.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cffs::clock::{Clock, TestClock};
 use cffs::device::{BlockDevice, Geometry, Hints, MemoryDevice, TraceDevice};
 use cffs::error::Error;
+use cffs::format::Superblock;
 use cffs::format::superblock::{Holder, RoCompat, State};
-use cffs::fsck::{self, CheckOptions};
+use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::host::{Host, Standing};
 use cffs::units::InodeNo;
 use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
@@ -294,6 +296,37 @@ fn a_process_releases_only_its_own_mark() {
     assert_eq!(mark_on(&device).expect("there is one").host, [1; 16]);
     mark::release(&device, &TestHost::new(1)).expect("released");
     assert_eq!(mark_on(&device), None);
+}
+
+/// A check did not see that another host had a volume open if the superblock could not be read.
+#[test]
+fn a_check_without_a_superblock_gets_the_mark_of_a_copy() {
+    for bytes in [16 << 20, 1 << 30] {
+        let device = made(bytes);
+        let opened = |number| {
+            let clock = Arc::new(TestClock::default());
+            Volume::open(device.clone(), clock, options(TestHost::new(number))).expect("opened")
+        };
+        let mark_found = || {
+            let lost = MemoryDevice::from_image(device.snapshot());
+            lost.write_at(0, &[IoSlice::new(&[0; 4096])]).expect("written");
+            let found = RefCell::new(None);
+            let claim = |superblock: &Superblock| {
+                found.replace(superblock.holder.clone());
+                Ok(())
+            };
+            let check = CheckOptions { repair: Repair::Yes, ..CheckOptions::default() };
+            fsck::check_claimed(&lost, &check, &(), &claim).expect("checked");
+            assert_eq!(mark_on(&lost), None, "the process is gone");
+            found.into_inner().map(|holder| holder.host)
+        };
+        opened(1).close().expect("closed");
+        assert_eq!(mark_found(), None);
+        let volume = opened(2);
+        assert_eq!(mark_found(), Some([2; 16]));
+        volume.close().expect("closed");
+        assert_eq!(mark_found(), None);
+    }
 }
 
 /// Without a host, as in most tests, volumes have no marks.
