@@ -35,11 +35,13 @@ pub struct Arguments {
     command: Command,
 }
 
+mod changes;
 mod figures;
 mod questions;
 mod scale;
 mod web;
 
+use changes::ChangesArguments;
 use figures::FiguresArguments;
 use questions::QuestionsArguments;
 use scale::ScaleArguments;
@@ -62,6 +64,8 @@ enum Command {
     /// Exact and repeatable: measures only the device, without processor and kernel. Compares C-FFS with
     /// variants in which techniques are switched off.
     Library(LibraryArguments),
+    /// Compare the list of what changed since a mark with a walk, on a disk in virtual time.
+    Changes(ChangesArguments),
     /// Run single operations on C-FFS as a library, with warm caches and a device in memory.
     ///
     /// Measures the cost of the software itself; small and steady enough for a profiler.
@@ -261,6 +265,7 @@ impl Arguments {
             Command::Disk(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
             Command::Library(arguments) => arguments.run(),
+            Command::Changes(arguments) => arguments.run(),
             Command::Hot { operations } => {
                 let phases = library::hot(Hot { operations, clients: 1, pinned: false, seed: 1 })?;
                 println!("{}", table::phases(&phases));

@@ -28,6 +28,7 @@ use crate::workload::contents::Contents;
 use crate::workload::hot::{self, Hot};
 use crate::workload::random::Random;
 
+pub mod changes;
 pub mod documents;
 pub mod durable;
 pub mod epoch;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cffs::device::file::Access;
 use cffs::error::Error;
 use cffs::files::Files;
 use cffs::format::inode::FileType;
@@ -84,45 +83,62 @@ impl Changes {
 
     fn list(&self, list: &mut List<'_>) -> anyhow::Result<()> {
         if let Some(mounted) = names::mounted(&self.target)? {
-            return self.list_mounted(&mounted.join(self.path.as_deref())?, list);
+            let directory = mounted.join(self.path.as_deref())?;
+            return of_mount(&directory, &self.since, |file_type, path| {
+                list.print(path, file_type)
+            });
         }
         if self.target.is_dir() {
             bail!(control::AskError::NotMounted);
         }
-        let device = image::open(&self.target, Access::ReadOnly, false)?;
-        let files = Files::new(image::open_volume(&self.target, device, image::read_only())?);
+        let files = image::open_files(&self.target, image::read_only())?;
         let path = self.path.as_ref().map_or(&b"/"[..], |path| path.as_os_str().as_bytes());
-        let dir = files.node(path).with_context(|| printable(path))?;
-        let mut failed = None;
-        let listed =
-            Marks::of(files.volume()).changes(dir.ino(), &self.since, &mut |change| match list
-                .print(change.path, change.file_type)
-            {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                }
-            });
-        match (listed, failed) {
-            (_, Some(error)) => Err(error),
-            (Err(Error::NoAttribute), None) => Err(mark::missing(&self.since)),
-            (listed, None) => Ok(listed?),
-        }
+        of_files(&files, path, &self.since, |file_type, path| list.print(path, file_type))
     }
+}
 
-    fn list_mounted(&self, directory: &Path, list: &mut List<'_>) -> anyhow::Result<()> {
-        let marks = control::marks(directory)?;
-        let Some(mark) = marks.iter().find(|mark| mark.name == self.since) else {
-            return Err(mark::missing(&self.since));
-        };
-        if mark.is_damaged {
-            bail!("the mark {} is damaged; remove it: cffs mark --remove", self.since);
+/// Passes what changed below a directory of a volume since a mark to `visit`, until that fails.
+pub fn of_files(
+    files: &Files,
+    path: &[u8],
+    since: &str,
+    mut visit: impl FnMut(FileType, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let dir = files.node(path).with_context(|| printable(path))?;
+    let mut failed = None;
+    let listed = Marks::of(files.volume()).changes(dir.ino(), since, &mut |change| match visit(
+        change.file_type,
+        change.path,
+    ) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
         }
-        // The server does not have changes that the kernel has not passed on yet.
-        mark::flush(directory)?;
-        control::changes(directory, &self.since, |file_type, path| list.print(path, file_type))
+    });
+    match (listed, failed) {
+        (_, Some(error)) => Err(error),
+        (Err(Error::NoAttribute), None) => Err(mark::missing(since)),
+        (listed, None) => Ok(listed?),
     }
+}
+
+/// The same for a directory of a mounted volume.
+pub fn of_mount(
+    directory: &Path,
+    since: &str,
+    visit: impl FnMut(FileType, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let marks = control::marks(directory)?;
+    let Some(mark) = marks.iter().find(|mark| mark.name == since) else {
+        return Err(mark::missing(since));
+    };
+    if mark.is_damaged {
+        bail!("the mark {since} is damaged; remove it: cffs mark --remove");
+    }
+    // The server does not have changes that the kernel has not passed on yet.
+    mark::flush(directory)?;
+    control::changes(directory, since, visit)
 }
 
 /// The printed list.

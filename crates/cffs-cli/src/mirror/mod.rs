@@ -13,7 +13,7 @@ use std::vec;
 
 use cffs::clock::Timestamp;
 use cffs::error::Error;
-use cffs::files::{CopyCause, DirItem, Files, Node, without_acl};
+use cffs::files::{CopyCause, Files, Node, without_acl};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::Caller;
@@ -115,13 +115,6 @@ struct Level {
     to: Node,
     /// The remaining entries, each with the volume's file of that name.
     left: vec::IntoIter<(Item, Option<Attr>)>,
-}
-
-/// A directory that is being removed, its name, and its remaining entries.
-struct Removing {
-    dir: Node,
-    name: Vec<u8>,
-    left: Vec<DirItem>,
 }
 
 impl<'a> Mirror<'a> {
@@ -350,36 +343,7 @@ impl<'a> Mirror<'a> {
 
     /// Removes a name from a directory, and everything below it.
     fn remove(&mut self, from: &Node, name: &[u8], attr: &Attr) -> Result<(), CopyCause> {
-        let volume = self.files.volume();
-        let removing = |from: &Node, name: &[u8]| -> Result<Removing, Error> {
-            let dir = from.lookup(name)?;
-            Ok(Removing { left: dir.entries()?, dir, name: name.to_vec() })
-        };
-        if attr.file_type != FileType::Directory {
-            volume.unlink(&Caller::ROOT, from.ino(), name)?;
-            self.done.removed += 1;
-            return Ok(());
-        }
-        let mut levels = vec![removing(from, name)?];
-        while let Some(level) = levels.last_mut() {
-            match level.left.pop() {
-                Some(DirItem { name, attr }) if attr.file_type == FileType::Directory => {
-                    let below = removing(&level.dir, &name)?;
-                    levels.push(below);
-                    continue;
-                }
-                Some(DirItem { name, .. }) => {
-                    volume.unlink(&Caller::ROOT, level.dir.ino(), &name)?
-                }
-                None => {
-                    let name = std::mem::take(&mut level.name);
-                    levels.pop();
-                    let above = levels.last().map_or(from, |level| &level.dir);
-                    volume.remove_dir(&Caller::ROOT, above.ino(), &name)?;
-                }
-            }
-            self.done.removed += 1;
-        }
+        self.done.removed += from.remove_all(name, attr.file_type)?;
         Ok(())
     }
 

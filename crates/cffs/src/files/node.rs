@@ -16,6 +16,7 @@ use crate::vfs::xattr::{follows_source, is_access_acl, is_own};
 use crate::vfs::{Caller, Volume};
 
 mod making;
+mod removal;
 
 pub use making::{Clears, Making, Put};
 
@@ -434,7 +435,11 @@ impl Node {
     }
 
     /// The first data at or after an offset, or the first hole.
-    pub(super) fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoData`] if only a hole follows, or the end.
+    pub fn seek(&self, offset: u64, what: SeekFor) -> Result<u64> {
         match &self.place {
             Place::Volume(volume, _) => volume.seek(self.ino, offset, what),
             Place::Server(remote) => remote.seek(offset, what == SeekFor::Hole),

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::Context;
 use cffs::error::Error;
-use cffs::files::{File, Files, WalkEntry};
+use cffs::files::{File, Files, Node, WalkEntry};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
@@ -19,6 +19,7 @@ use tar::{Builder, EntryType, Header};
 use tar_wire::pax::{self, Record, Time};
 
 use super::append::append;
+use super::changed::{Changes, DUMPDIR};
 use super::rights;
 use super::sparse::Map;
 use super::way::Way;
@@ -50,37 +51,24 @@ pub fn archive(
     options: Options,
     out: impl Write,
 ) -> anyhow::Result<u64> {
-    let shown = || printable(top);
-    let mut archive = Archive {
-        files,
-        way: Way::from(files.node(top).with_context(shown)?),
-        names_from: names_from(files, top).with_context(shown)?,
-        options,
-        builder: Builder::new(out),
-        first_names: HashMap::new(),
-        failures: 0,
-    };
-    let mut batch = Vec::new();
-    let (mut batch_bytes, mut last_dir) = (0, top.to_vec());
-    for found in files.walk(top).with_context(shown)? {
-        let entry = match found {
-            Ok(entry) => entry,
-            Err(error) => {
-                archive.failed(&last_dir, &error);
-                continue;
-            }
-        };
-        if entry.attr.file_type == FileType::Directory {
-            last_dir.clone_from(&entry.path);
-        }
-        batch_bytes += if is_small(&entry.attr) { entry.attr.size } else { 0 };
-        batch.push(entry);
-        if batch.len() >= BATCH_FILES || batch_bytes >= BATCH_BYTES {
-            archive.add(std::mem::take(&mut batch))?;
-            batch_bytes = 0;
-        }
-    }
-    archive.add(batch)?;
+    let mut archive = Archive::new(files, top, options, out)?;
+    archive.add_all(top, files.walk(top).with_context(|| printable(top))?)?;
+    archive.builder.finish()?;
+    Ok(archive.failures)
+}
+
+/// The same of what changed below the directory `top`, whose paths were listed.
+pub fn archive_changes(
+    files: &Files,
+    top: &[u8],
+    listed: Vec<Vec<u8>>,
+    options: Options,
+    out: impl Write,
+) -> anyhow::Result<u64> {
+    let mut archive = Archive::new(files, top, options, out)?;
+    let (changes, entries) = Changes::find(files, top, listed)?;
+    archive.changes = Some(changes);
+    archive.add_all(top, entries.into_iter().map(Ok))?;
     archive.builder.finish()?;
     Ok(archive.failures)
 }
@@ -93,6 +81,15 @@ fn names_from(files: &Files, top: &[u8]) -> Result<usize, Error> {
         FileType::Directory => top.len(),
         _ => top[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
     })
+}
+
+/// The contents of a batch's files, or why they could not be read.
+type Contents = Vec<Option<anyhow::Result<Vec<u8>>>>;
+
+fn put(contents: &Mutex<Contents>, position: usize, read: Result<&[u8], Error>) {
+    if let Ok(mut contents) = contents.lock() {
+        contents[position] = Some(read.map(<[u8]>::to_vec).map_err(Into::into));
+    }
 }
 
 /// Whether a file is read as a whole, together with others.
@@ -110,10 +107,59 @@ struct Archive<'a, W: Write> {
     builder: Builder<W>,
     /// The first name of each file that has more than one.
     first_names: HashMap<InodeNo, Vec<u8>>,
+    /// The contents of an incremental archive.
+    changes: Option<Changes>,
     failures: u64,
 }
 
-impl<W: Write> Archive<'_, W> {
+impl<'a, W: Write> Archive<'a, W> {
+    fn new(
+        files: &'a Files,
+        top: &[u8],
+        options: Options,
+        out: W,
+    ) -> anyhow::Result<Archive<'a, W>> {
+        let shown = || printable(top);
+        Ok(Archive {
+            files,
+            way: Way::from(files.node(top).with_context(shown)?),
+            names_from: names_from(files, top).with_context(shown)?,
+            options,
+            builder: Builder::new(out),
+            first_names: HashMap::new(),
+            changes: None,
+            failures: 0,
+        })
+    }
+
+    fn add_all(
+        &mut self,
+        top: &[u8],
+        entries: impl Iterator<Item = Result<WalkEntry, Error>>,
+    ) -> io::Result<()> {
+        let mut batch = Vec::new();
+        let (mut batch_bytes, mut last_dir) = (0, top.to_vec());
+        for found in entries {
+            let entry = match found {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.failed(&last_dir, &error);
+                    continue;
+                }
+            };
+            if entry.attr.file_type == FileType::Directory {
+                last_dir.clone_from(&entry.path);
+            }
+            batch_bytes += if is_small(&entry.attr) { entry.attr.size } else { 0 };
+            batch.push(entry);
+            if batch.len() >= BATCH_FILES || batch_bytes >= BATCH_BYTES {
+                self.add(std::mem::take(&mut batch))?;
+                batch_bytes = 0;
+            }
+        }
+        self.add(batch)
+    }
+
     fn failed(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
         note!("cffs: {}: {error:#}", printable(path));
         self.failures += 1;
@@ -129,16 +175,25 @@ impl<W: Write> Archive<'_, W> {
     }
 
     /// The contents of the small files of a batch.
-    fn read(&mut self, batch: &[WalkEntry]) -> Vec<Option<anyhow::Result<Vec<u8>>>> {
+    fn read(&mut self, batch: &[WalkEntry]) -> Contents {
         let mut contents = Vec::new();
         contents.resize_with(batch.len(), || None);
+        let is_read = |entry: &WalkEntry| is_small(&entry.attr) && entry.attr.size > 0;
+        let small = batch.iter().enumerate().filter(|(_, entry)| is_read(entry));
+        if self.files.opened().is_err() {
+            let (positions, paths): (Vec<_>, Vec<_>) =
+                small.map(|(position, entry)| (position, &entry.path)).unzip();
+            let contents = Mutex::new(contents);
+            self.files.read_many(&paths, NonZeroUsize::MIN, |at, read| {
+                put(&contents, positions[at], read);
+            });
+            return contents.into_inner().unwrap_or_default();
+        }
         let mut opened = Vec::new();
-        for (position, entry) in batch.iter().enumerate() {
-            if is_small(&entry.attr) && entry.attr.size > 0 {
-                match self.open(entry) {
-                    Ok(file) => opened.push((position, file)),
-                    Err(error) => contents[position] = Some(Err(error)),
-                }
+        for (position, entry) in small {
+            match self.open(entry) {
+                Ok(file) => opened.push((position, file)),
+                Err(error) => contents[position] = Some(Err(error)),
             }
         }
         let (batch, missed) = self.files.batch_of(opened);
@@ -146,23 +201,31 @@ impl<W: Write> Archive<'_, W> {
             contents[position] = Some(Err(error.into()));
         }
         let contents = Mutex::new(contents);
-        batch.read_whole(NonZeroUsize::MIN, |position, read| {
-            if let Ok(mut contents) = contents.lock() {
-                contents[position] = Some(read.map(<[u8]>::to_vec).map_err(Into::into));
-            }
-        });
+        batch.read_whole(NonZeroUsize::MIN, |position, read| put(&contents, position, read));
         contents.into_inner().unwrap_or_default()
     }
 
     /// Opens a regular file.
     fn open(&mut self, entry: &WalkEntry) -> anyhow::Result<File> {
+        Ok(File::of(self.find(entry)?)?)
+    }
+
+    fn find(&mut self, entry: &WalkEntry) -> anyhow::Result<Node> {
         if entry.depth == 0 {
-            return Ok(File::of(self.way.top().try_clone()?)?);
+            return Ok(self.way.top().try_clone()?);
         }
         let path = self.name(entry);
         let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
         let name = names.pop().unwrap_or_default();
-        Ok(File::of(self.way.find(&names)?.lookup(name)?)?)
+        Ok(self.way.find(&names)?.lookup(name)?)
+    }
+
+    /// The file of an entry. Its number is enough, unless the volume is at the server of a mount.
+    fn node(&mut self, entry: &WalkEntry) -> anyhow::Result<Node> {
+        match self.files.opened() {
+            Ok(_) => Ok(self.files.node_by_number(entry.attr.ino)?),
+            Err(_) => self.find(entry),
+        }
     }
 
     fn entry(
@@ -174,17 +237,18 @@ impl<W: Write> Archive<'_, W> {
         let name = self.name(entry);
         if attr.nlink > 1 && attr.file_type != FileType::Directory {
             if let Some(first) = self.first_names.get(&attr.ino) {
-                let header = self.header(attr, EntryType::Link, 0);
-                return append(&mut self.builder, header, &name, first, io::empty());
+                let first = first.clone();
+                let header = self.header(entry, EntryType::Link, 0);
+                return append(&mut self.builder, header, &name, &first, io::empty());
             }
             self.first_names.insert(attr.ino, name.clone());
         }
         match attr.file_type {
             FileType::Regular => self.regular(entry, &name, contents),
-            FileType::Symlink => match self.files.volume().read_link(attr.ino) {
+            FileType::Symlink => match self.node(entry).and_then(|node| Ok(node.read_link()?)) {
                 Ok(target) => {
                     self.extensions(entry)?;
-                    let header = self.header(attr, EntryType::Symlink, 0);
+                    let header = self.header(entry, EntryType::Symlink, 0);
                     append(&mut self.builder, header, &name, &target, io::empty())
                 }
                 Err(error) => {
@@ -217,8 +281,16 @@ impl<W: Write> Archive<'_, W> {
             FileType::BlockDevice => EntryType::Block,
             _ => EntryType::Fifo,
         };
-        self.extensions(entry)?;
-        let mut header = self.header(attr, kind, 0);
+        let mut records = Vec::new();
+        if let Some(changes) = self.changes.take_if(|_| kind == EntryType::Directory) {
+            match self.node(entry).and_then(|node| changes.dumpdir(name, &node)) {
+                Ok(dumpdir) => records.extend(dumpdir.map(|list| (DUMPDIR.to_vec(), list))),
+                Err(error) => self.failed(&entry.path, &error),
+            }
+            self.changes = Some(changes);
+        }
+        self.with_records(entry, records)?;
+        let mut header = self.header(entry, kind, 0);
         if attr.device != 0 || matches!(kind, EntryType::Char | EntryType::Block) {
             header.set_device_major((attr.device >> 32) as u32)?;
             header.set_device_minor(attr.device as u32)?;
@@ -236,7 +308,7 @@ impl<W: Write> Archive<'_, W> {
         match contents {
             Some(Ok(contents)) => {
                 self.extensions(entry)?;
-                let header = self.header(attr, EntryType::Regular, contents.len() as u64);
+                let header = self.header(entry, EntryType::Regular, contents.len() as u64);
                 append(&mut self.builder, header, name, b"", &*contents)
             }
             Some(Err(error)) => {
@@ -245,7 +317,7 @@ impl<W: Write> Archive<'_, W> {
             }
             None if attr.size == 0 => {
                 self.extensions(entry)?;
-                let header = self.header(attr, EntryType::Regular, 0);
+                let header = self.header(entry, EntryType::Regular, 0);
                 append(&mut self.builder, header, name, b"", io::empty())
             }
             None => self.large(entry, name),
@@ -264,7 +336,7 @@ impl<W: Write> Archive<'_, W> {
         };
         let size = entry.attr.size;
         let map = match self.options.holes {
-            true => Map::of_file(self.files.volume(), entry.attr.ino, size),
+            true => Map::of_file(file.node(), size),
             false => Ok(Map::whole(size)),
         };
         let map = match map {
@@ -278,14 +350,14 @@ impl<W: Write> Archive<'_, W> {
             Padded { file, rest: map.data.clone().into_iter(), now: 0..0, failure: None };
         if map.is_whole() {
             self.extensions(entry)?;
-            let header = self.header(&entry.attr, EntryType::Regular, size);
+            let header = self.header(entry, EntryType::Regular, size);
             append(&mut self.builder, header, name, b"", &mut padded)?;
         } else {
             self.with_records(entry, map.records(name))?;
             let encoded = map.encoded();
             let header = sparse_header(
                 &entry.attr,
-                self.mode(&entry.attr),
+                self.mode(entry),
                 name,
                 encoded.len() as u64 + map.data_bytes(),
             )?;
@@ -307,7 +379,7 @@ impl<W: Write> Archive<'_, W> {
         let mtime = Time { seconds: mtime.seconds, nanoseconds: mtime.nanoseconds };
         records.push((b"mtime".to_vec(), pax::time_value(mtime).into_bytes()));
         if self.options.xattrs {
-            match self.xattrs(entry.attr.ino) {
+            match self.xattrs(entry) {
                 Ok(xattrs) => records.extend(xattrs),
                 Err(error) => self.failed(&entry.path, &error),
             }
@@ -321,23 +393,23 @@ impl<W: Write> Archive<'_, W> {
         self.builder.append(&header, &*contents)
     }
 
-    fn xattrs(&self, ino: InodeNo) -> Result<Vec<Record>, Error> {
-        let volume = self.files.volume();
-        let names = volume.xattr_names(ino)?;
-        names.iter().map(|name| Ok(rights::record(name, volume.xattr(ino, name)?))).collect()
+    fn xattrs(&mut self, entry: &WalkEntry) -> anyhow::Result<Vec<Record>> {
+        let node = self.node(entry)?;
+        let names = node.xattr_names()?;
+        names.iter().map(|name| Ok(rights::record(name, node.xattr(name)?))).collect()
     }
 
-    fn header(&self, attr: &Attr, kind: EntryType, size: u64) -> Header {
-        filled(Header::new_gnu(), attr, self.mode(attr), kind, size)
+    fn header(&mut self, entry: &WalkEntry, kind: EntryType, size: u64) -> Header {
+        filled(Header::new_gnu(), &entry.attr, self.mode(entry), kind, size)
     }
 
-    fn mode(&self, attr: &Attr) -> u32 {
-        match self.options.xattrs {
-            true => attr.permissions,
-            false => rights::mode_without(attr.permissions, |name| {
-                self.files.volume().xattr(attr.ino, name).ok()
-            }),
+    fn mode(&mut self, entry: &WalkEntry) -> u32 {
+        let mode = entry.attr.permissions;
+        if self.options.xattrs {
+            return mode;
         }
+        let node = self.node(entry).ok();
+        rights::mode_without(mode, |name| node.as_ref()?.xattr(name).ok())
     }
 }
 

@@ -12,9 +12,9 @@ use cffs::vfs::is_access_acl;
 use cffs::vfs::types::{NewKind, SetAttr, SetTime};
 use tar_wire::{Archive, Entry, Kind};
 
-use super::rights;
 use super::sparse::Map;
 use super::way::Way;
+use super::{changed, rights};
 use crate::output::{note, printable};
 
 #[cfg(test)]
@@ -36,6 +36,8 @@ pub struct Options {
     pub xattrs: bool,
     /// The permissions that no file gets.
     pub umask: u32,
+    /// Whether directories lose the names that an incremental archive does not list.
+    pub incremental: bool,
 }
 
 /// Reads an archive into the directory `top` and returns how many files are missing. Reasons are printed on
@@ -169,6 +171,7 @@ impl Extract<'_> {
                 bail!("an entry without a name that is not a directory");
             }
             let (node, path) = (self.way.top().try_clone()?, entry.path.clone());
+            self.remove_others(&node, entry, input)?;
             self.directories.push(Directory { node, path, attributes: attributes? });
             return Ok(());
         };
@@ -178,7 +181,10 @@ impl Extract<'_> {
         };
         let device = u64::from(entry.device.0) << 32 | u64::from(entry.device.1);
         let kind = match entry.kind {
-            Kind::Directory => return self.directory(&entry.path, (above, name), attributes),
+            Kind::Directory => {
+                let dir = self.directory(&entry.path, (above, name), attributes)?;
+                return self.remove_others(&dir, entry, input);
+            }
             Kind::HardLink => return self.link((above, name), target()?),
             Kind::Symlink => NewKind::Symlink(target()?),
             Kind::Fifo => NewKind::Fifo,
@@ -234,7 +240,7 @@ impl Extract<'_> {
         path: &[u8],
         (above, name): (&[&[u8]], &[u8]),
         attributes: anyhow::Result<Attributes>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Node> {
         self.way.lead(above)?;
         let permissions = match &attributes {
             // Attached, this program must be able to make files in it.
@@ -249,7 +255,35 @@ impl Extract<'_> {
         self.begun.push_back((making, path.to_vec()));
         // Files in it come next.
         self.way.enter(name, node.try_clone()?);
-        self.directories.push(Directory { node, path: path.to_vec(), attributes: attributes? });
+        let (to_finish, path) = (node.try_clone()?, path.to_vec());
+        self.directories.push(Directory { node: to_finish, path, attributes: attributes? });
+        Ok(node)
+    }
+
+    /// Removes what a directory has and its list in an incremental archive does not. GNU tar's own format
+    /// has the list as contents.
+    fn remove_others(
+        &mut self,
+        dir: &Node,
+        entry: &Entry,
+        input: &mut impl Read,
+    ) -> anyhow::Result<()> {
+        if !self.options.incremental {
+            return Ok(());
+        }
+        let list = match entry.record(changed::DUMPDIR) {
+            Some(list) => list.to_vec(),
+            None => {
+                let mut list = Vec::new();
+                let mut contents = input.take(tar_wire::archive::EXTENSION_BYTES_MAX);
+                contents.read_to_end(&mut list).map_err(Input)?;
+                list
+            }
+        };
+        if !list.is_empty() {
+            let removed = changed::remove_others(dir, &changed::names(&list)?);
+            removed.context("names that are not in the archive")?;
+        }
         Ok(())
     }
 
@@ -317,6 +351,10 @@ impl Extract<'_> {
         while let Some(Directory { node, path, attributes }) = self.directories.pop() {
             if self.missing.contains(&path) {
                 continue;
+            }
+            let replaces = self.options.incremental && attributes.has_acls;
+            if replaces && let Err(error) = node.remove_xattrs_but(&attributes.xattrs) {
+                self.failed(&path, &error.into());
             }
             let set = match attributes.xattrs.is_empty() {
                 true => {

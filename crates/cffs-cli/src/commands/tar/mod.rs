@@ -3,17 +3,20 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use rustix::fs::Mode;
 
+use super::changes;
 use crate::image::{self, Target};
+use crate::names;
 use crate::output::{self, counted, note};
 
 mod append;
+mod changed;
 mod create;
 mod extract;
 mod rights;
@@ -28,7 +31,14 @@ mod way;
 /// which GNU tar, bsdtar and Python can read. Other programs extract such a file under another name;
 /// --no-sparse writes zeros instead. Files are read in device order, a few megabytes ahead.
 ///
-/// With --extract, IMAGE can be a directory of a mounted volume. The server then makes the files, with the
+/// With --since, the archive has what changed since a mark, as cffs changes lists it, with each file as a
+/// whole, and for each directory with changed names a list of its names. Extract the full archive, then each
+/// incremental one in order, with `tar --extract --listed-incremental=/dev/null --xattrs --acls`, or with
+/// --extract --incremental: directories then lose the names that were removed. GNU tar does not remove
+/// extended attributes of directories. Set the next mark before each archive. A file with a name in a renamed
+/// directory and another one elsewhere costs a walk of all names.
+///
+/// IMAGE can be a directory of a mounted volume. The server then reads or makes the files, with the
 /// rights of the caller. As with tar(1), users other than root own what they extract, and their umask
 /// applies; the same holds for root without CAP_CHOWN or CAP_FOWNER. The server makes no devices, sets no
 /// attributes of `trusted.`, and of `security.` only capabilities: root gets a message about the others. The
@@ -44,6 +54,8 @@ mod way;
 Examples:
   cffs tar tree.cffs /src | zstd > src.tar.zst
   cffs tar tree.cffs /src | ssh host tar -x -C /srv
+  cffs tar mnt --since monday > tuesday.tar
+  tar --extract --listed-incremental=/dev/null --xattrs --acls -C copy < tuesday.tar
   cffs tar --extract mnt/src < src.tar
   curl -L https://example.org/src.tar.gz | gunzip | cffs tar --extract tree.cffs /src")]
 pub struct Tar {
@@ -60,8 +72,13 @@ pub struct Tar {
     /// With --extract: do not restore owners and groups, nor the rights that depend on them.
     #[arg(long, requires = "extract")]
     no_owner: bool,
-    /// The image or the device, the URL of a volume in an object store, or with --extract a directory of a
-    /// mounted volume.
+    /// Write only what changed since this mark, which was set with cffs mark.
+    #[arg(long, value_name = "NAME", conflicts_with = "extract")]
+    since: Option<String>,
+    /// With --extract: remove from the directories of an incremental archive what they no longer had.
+    #[arg(long, requires = "extract")]
+    incremental: bool,
+    /// The image or the device, the URL of a volume in an object store, or a directory of a mounted volume.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The directory or file within the volume, or within the directory.
@@ -90,10 +107,30 @@ impl Tar {
         if io::stdout().is_terminal() {
             bail!("an archive is not written to a terminal: use a file or a pipe");
         }
-        let files = image::open_files(&self.image, image::read_only())?;
+        let mounted = names::mounted(&self.image)?;
+        let files = image::open_to_read(mounted.as_ref().map_or(&self.image, |on| &on.path))?;
+        let top = self.path.as_bytes();
         let mut out = output::stdout();
         let options = create::Options { xattrs: !self.no_xattrs, holes: !self.no_sparse };
-        let failures = create::archive(&files, self.path.as_bytes(), options, &mut out)?;
+        let failures = match &self.since {
+            None => create::archive(&files, top, options, &mut out)?,
+            Some(since) => {
+                let mut listed = Vec::new();
+                let add = |_, path: &[u8]| {
+                    listed.push(path.to_vec());
+                    Ok(())
+                };
+                match mounted {
+                    Some(on) => {
+                        let directory = on.join(Some(Path::new(&self.path)))?;
+                        changes::of_mount(&directory, since, add)
+                    }
+                    None => changes::of_files(&files, top, since, add),
+                }
+                .with_context(|| self.image.display().to_string())?;
+                create::archive_changes(&files, top, listed, options, &mut out)?
+            }
+        };
         out.flush()?;
         Ok(failures)
     }
@@ -108,6 +145,7 @@ impl Tar {
             owner: !self.no_owner && !is_user,
             xattrs: !self.no_xattrs,
             umask: if is_user { umask() } else { 0 },
+            incremental: self.incremental,
         };
         let input = io::stdin().lock();
         let extracted = extract::archive(&opened.root, self.path.as_bytes(), &options, input);

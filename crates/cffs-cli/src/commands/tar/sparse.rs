@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use anyhow::{Context, bail, ensure};
 use cffs::error::Error;
-use cffs::units::InodeNo;
-use cffs::vfs::Volume;
+use cffs::files::Node;
 use cffs::vfs::types::SeekFor;
 use tar_wire::Entry;
 use tar_wire::pax::Record;
@@ -38,16 +37,16 @@ impl Map {
     }
 
     /// The map of a regular file of a volume.
-    pub fn of_file(volume: &Volume, ino: InodeNo, size: u64) -> Result<Map, Error> {
+    pub fn of_file(file: &Node, size: u64) -> Result<Map, Error> {
         let mut data = Vec::new();
         let mut at = 0;
         while at < size {
-            let start = match volume.seek(ino, at, SeekFor::Data) {
+            let start = match file.seek(at, SeekFor::Data) {
                 Ok(start) => start,
                 Err(Error::NoData) => break,
                 Err(error) => return Err(error),
             };
-            at = volume.seek(ino, start, SeekFor::Hole)?.min(size);
+            at = file.seek(start, SeekFor::Hole)?.min(size);
             data.push(start..at);
         }
         Ok(Map { size, data })

@@ -22,7 +22,7 @@ fn deep_archive(depth: usize) -> Vec<u8> {
 fn the_work_for_an_entry_does_not_depend_on_its_depth() {
     for depth in [100, 400] {
         let (bytes, target) = (deep_archive(depth), volume());
-        let options = Options { owner: false, xattrs: false, umask: 0 };
+        let options = Options { owner: false, xattrs: false, umask: 0, incremental: false };
         let before = target.volume().stats().lookups;
         let missing = archive(&target.root(), b"/", &options, &bytes[..]).expect("extracted");
         assert_eq!(missing, 0);
@@ -57,7 +57,7 @@ fn an_entry_that_cannot_be_extracted_leaves_no_directory_behind() {
         (EntryType::new(b'Z'), "new/unknown", ""),
     ] {
         let (bytes, volume) = (archive_of(kind, name, target), volume());
-        let options = Options { owner: false, xattrs: false, umask: 0 };
+        let options = Options { owner: false, xattrs: false, umask: 0, incremental: false };
         let missing = archive(&volume.root(), b"/", &options, &bytes[..]).expect("read to its end");
         assert_eq!(missing, 1, "{name}");
         let left = volume.read_dir("/").expect("read");
@@ -87,7 +87,7 @@ fn an_umask_applies_to_files_with_acls() {
     assert_eq!(create::archive(&source, b"/", options, &mut bytes).expect("written"), 0);
     for (umask, mode) in [(0, 0o775), (0o022, 0o755), (0o027, 0o750), (0o077, 0o700)] {
         let target = volume();
-        let options = Options { owner: false, xattrs: true, umask };
+        let options = Options { owner: false, xattrs: true, umask, incremental: false };
         let missing = archive(&target.root(), b"/", &options, &bytes[..]).expect("extracted");
         assert_eq!(missing, 0);
         for name in ["/file", "/dir"] {
