@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use cffs::clock::SystemClock;
 use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
 use cffs::device::{BlockDevice, PairedDevice};
-use cffs::files::{Files, Node};
+use cffs::files::Files;
 use cffs::format::Superblock;
 use cffs::host::SystemHost;
 use cffs::journal;
@@ -327,59 +327,6 @@ pub fn open_files(path: &Path, options: OpenOptions) -> anyhow::Result<Files> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let device = open(path, access, options.take_over)?;
     Ok(Files::new(open_volume(path, device, options)?))
-}
-
-/// The same for reading; attaches to a directory of a mounted volume.
-pub fn open_to_read(path: &Path) -> anyhow::Result<Files> {
-    if !is_in_mount(path, "read")? {
-        return open_files(path, read_only());
-    }
-    Files::attach(path, Access::ReadOnly).with_context(|| path.display().to_string())
-}
-
-/// Whether this is a directory of a mounted volume. Fails if something is mounted below it.
-fn is_in_mount(path: &Path, access: &str) -> anyhow::Result<bool> {
-    if mounts::holding(path)?.is_none() {
-        return Ok(false);
-    }
-    match mounts::below(path).with_context(|| path.display().to_string())? {
-        None => Ok(true),
-        Some(point) => bail!(
-            "something is mounted on {}, and the volume's server would {access} below it; name a directory \
-             without mounts",
-            point.display()
-        ),
-    }
-}
-
-/// The destination of a command that writes a tree.
-pub struct Target {
-    /// The root of the volume, or a directory of one that is mounted.
-    pub root: Node,
-    /// The volume, if this command has opened it.
-    files: Option<Files>,
-}
-
-impl Target {
-    /// Opens the files of an image or of a volume in a store; attaches to a directory of a mounted volume.
-    pub fn open(path: &Path) -> anyhow::Result<Target> {
-        if is_in_mount(path, "write")? {
-            let root = Node::attach(path).with_context(|| path.display().to_string())?;
-            return Ok(Target { root, files: None });
-        }
-        let files = open_files(path, OpenOptions::default())?;
-        Ok(Target { root: files.root(), files: Some(files) })
-    }
-
-    /// Whether the volume is mounted, and the caller has no more rights there than through the kernel.
-    pub fn is_mounted(&self) -> bool {
-        self.files.is_none()
-    }
-
-    /// Closes the volume, if this command has opened it. A server writes what is left by itself.
-    pub fn close(&self) -> Result<(), cffs::error::Error> {
-        self.files.as_ref().map_or(Ok(()), Files::close)
-    }
 }
 
 /// Whether this process may give files to other users, and set their modes then: root usually may, but not in

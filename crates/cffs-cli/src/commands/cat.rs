@@ -16,12 +16,13 @@ use cffs::files::Files;
 use clap::Args;
 
 use crate::output::{self, printable};
-use crate::tree::Tree;
+use crate::tree;
 
 /// The number of files of a list that are read together, in device order.
 const BATCH_FILES: usize = 1024;
 /// Longer files are read one at a time, piece by piece.
 const SMALL_BYTES: u64 = 256 << 10;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Print files of a volume, without mounting it
 ///
@@ -41,7 +42,7 @@ pub struct Cat {
     #[arg(short = '0', long, requires = "files_from")]
     null: bool,
     /// The image or the device, or the URL of a volume in an object store. If the volume is mounted, its
-    /// mount is read; a directory of the mount then counts as the root.
+    /// server reads the files; a directory of the mount then counts as the root.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The files, by their paths within the volume.
@@ -53,23 +54,20 @@ impl Cat {
     /// Prints one file after the other.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let list = self.list()?;
-        let tree = Tree::open(&self.image)?;
+        let files = tree::open_to_read(&self.image)?;
         let mut out = output::stdout();
         for path in &self.paths {
-            print(&tree, path.as_bytes(), &mut out)?;
+            print(&files, path.as_bytes(), &mut out)?;
         }
         let end = if self.null { 0 } else { b'\n' };
         let named: Vec<&[u8]> =
             list.split(|byte| *byte == end).filter(|path| !path.is_empty()).collect();
         for batch in named.chunks(BATCH_FILES) {
-            let mut read = match &tree {
-                Tree::Image(files) => read(files, batch),
-                Tree::Mount { .. } => BTreeMap::new(),
-            };
+            let mut read = read(&files, batch);
             for (position, path) in batch.iter().enumerate() {
                 match read.remove(&position) {
                     Some(contents) => out.write_all(&contents.with_context(|| printable(path))?)?,
-                    None => print(&tree, path, &mut out)?,
+                    None => print(&files, path, &mut out)?,
                 }
             }
         }
@@ -105,6 +103,18 @@ fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
     found.into_inner().unwrap_or_default()
 }
 
-fn print(tree: &Tree, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
-    tree.copy(path, out).with_context(|| printable(path))
+/// Prints a file, with at most one piece of it in memory.
+fn print(files: &Files, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+    let file = files.open(path).with_context(|| printable(path))?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    loop {
+        match file.read_at(offset, &mut piece).with_context(|| printable(path))? {
+            0 => return Ok(()),
+            count => {
+                out.write_all(&piece[..count])?;
+                offset += count as u64;
+            }
+        }
+    }
 }

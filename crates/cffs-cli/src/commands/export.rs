@@ -9,7 +9,7 @@ use cffs::files;
 use clap::Args;
 
 use super::import::{CopyFlags, Watcher};
-use crate::image;
+use crate::tree;
 
 /// Copy a tree out of an image, without mounting it, or out of a directory of a mounted volume
 ///
@@ -22,7 +22,8 @@ Examples:
   cffs export mnt/src / ./src
   cffs export --no-owner tree.cffs / ./everything")]
 pub struct Export {
-    /// The image or the device, the URL of a volume in an object store, or a directory of a mounted volume.
+    /// The image or the device, or the URL of a volume in an object store, mounted or not; or a directory of
+    /// a mounted volume, which then counts as the root.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The file or directory within the volume, or within the directory.
@@ -36,7 +37,7 @@ pub struct Export {
 impl Export {
     /// Copies the tree.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let files = image::open_to_read(&self.image)?;
+        let files = tree::open_to_read(&self.image)?;
         let watcher = Watcher::new("exporting", self.how.is_silent());
         let options = self.how.options();
         let copied =

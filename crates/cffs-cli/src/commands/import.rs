@@ -15,8 +15,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use crate::image::{self, Target};
+use crate::image;
 use crate::output::{self, counted, note, say};
+use crate::tree::Target;
 use crate::{progress, size};
 
 /// Copy a tree into an image, without mounting it, or into a mounted directory
@@ -38,7 +39,8 @@ Examples:
   cffs import mnt/src ~/src                into a directory of a mounted volume
   cffs import --dry-run tree.cffs ~/src    show what it would do, and whether it fits")]
 pub struct Import {
-    /// The image or the device, the URL of a volume in an object store, or a directory of a mounted volume.
+    /// The image or the device, or the URL of a volume in an object store, mounted or not; or a directory of
+    /// a mounted volume, which then counts as the root.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The file or directory to copy.
@@ -81,7 +83,7 @@ impl Import {
             return self.survey();
         }
         let opened = Target::open(&self.image)?;
-        if opened.is_mounted() && self.is_into_itself() {
+        if opened.directory().is_some_and(|directory| self.is_into_itself(directory)) {
             bail!(
                 "cannot copy {} into itself: {} is in it",
                 self.source.display(),
@@ -90,7 +92,7 @@ impl Import {
         }
         let watcher = Watcher::new("importing", self.how.is_silent());
         let mut options = self.how.options();
-        options.owner &= !opened.is_mounted() || image::may_give_files_away();
+        options.owner &= opened.directory().is_none() || image::may_give_files_away();
         let (source, target) = (&self.source, self.target.as_bytes());
         let copied = files::import_into(&opened.root, source, target, &options, &watcher);
         watcher.finish();
@@ -100,14 +102,14 @@ impl Import {
         self.how.print(&summary)
     }
 
-    /// Whether the source is a directory that contains the destination, on a mounted volume.
-    fn is_into_itself(&self) -> bool {
+    /// Whether the source is a directory that contains the destination, below this directory of a mount.
+    fn is_into_itself(&self, directory: &Path) -> bool {
         let identity = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
         let source = identity(&self.source).filter(|_| self.source.is_dir());
         let inside = self.target.as_bytes();
         let inside =
             inside.iter().position(|byte| *byte != b'/').map_or(&b""[..], |at| &inside[at..]);
-        let target = self.image.join(OsStr::from_bytes(inside));
+        let target = directory.join(OsStr::from_bytes(inside));
         // What does not exist yet is made below the last directory that does.
         let existing = target.ancestors().find_map(|path| path.canonicalize().ok());
         let existing = existing.unwrap_or_default();

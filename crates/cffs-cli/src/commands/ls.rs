@@ -8,13 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cffs::clock::Timestamp;
+use cffs::files::{Files, WalkEntry};
 use cffs::format::inode::FileType;
 use cffs::vfs::types::Attr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::output::{self, name_for, note};
-use crate::tree::{Tree, join};
+use crate::output::{self, name_for, note, printable};
+use crate::tree::{self, join};
 
 mod volumes;
 
@@ -39,7 +40,7 @@ Examples:
   cffs ls s3://bucket/tree /src    names in the volume tree")]
 pub struct Ls {
     /// The image or the device, or the URL of a volume in an object store. If the volume is mounted, its
-    /// mount is read; a directory of the mount then counts as the root. Or the URL of a bucket or a prefix
+    /// server lists it; a directory of the mount then counts as the root. Or the URL of a bucket or a prefix
     /// with volumes below it.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
@@ -66,17 +67,17 @@ pub struct Ls {
 impl Ls {
     /// Lists each path.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let tree = match Tree::open(&self.image) {
+        let files = match tree::open_to_read(&self.image) {
             Err(error) if self.paths == ["/"] && lacks_volume(&error) => {
                 return volumes::list(&self.image, self.json, error);
             }
-            tree => tree?,
+            files => files?,
         };
         let mut out = output::stdout();
         let mut failed = Failed::default();
         for path in &self.paths {
             let path = path.as_bytes();
-            match self.list(&tree, path, &mut out, &mut failed).with_context(|| tree.shown(path)) {
+            match self.list(&files, path, &mut out, &mut failed).with_context(|| self.shown(path)) {
                 Ok(()) => {}
                 Err(error) => {
                     // Fails again if standard output is the cause.
@@ -91,41 +92,64 @@ impl Ls {
 
     fn list(
         &self,
-        tree: &Tree,
+        files: &Files,
         path: &[u8],
         out: &mut impl Write,
         failed: &mut Failed,
     ) -> anyhow::Result<()> {
-        let attr = tree.stat_itself(path)?;
+        let attr = files.stat_itself(path)?;
         if attr.file_type != FileType::Directory || self.directory {
-            return self.line(tree, path, path, &attr, out);
+            return self.line(files, path, path, &attr, out);
         }
         if self.recursive {
-            return tree.walk(path, |found| match found {
-                Ok((path, attr)) => self.line(tree, path, path, attr, out),
-                Err(error) => {
-                    failed.add(error);
-                    Ok(())
-                }
-            });
+            return self.list_below(files, path, out, failed);
         }
-        for item in tree.read_dir(path)? {
+        for item in files.read_dir(path)? {
             let full = join(path, &item.name);
-            self.line(tree, &full, &item.name, &item.attr, out)?;
+            self.line(files, &full, &item.name, &item.attr, out)?;
         }
         Ok(())
     }
 
+    /// Lists a directory and everything below it. A directory that cannot be read is a failure, and the
+    /// listing continues after it.
+    fn list_below(
+        &self,
+        files: &Files,
+        path: &[u8],
+        out: &mut impl Write,
+        failed: &mut Failed,
+    ) -> anyhow::Result<()> {
+        let mut walk = files.walk(path)?;
+        while let Some(found) = walk.next() {
+            match found {
+                Ok(WalkEntry { path, attr, .. }) => self.line(files, &path, &path, &attr, out)?,
+                Err(error) => {
+                    failed.add(anyhow::Error::from(error).context(self.shown(walk.unread())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A path in messages. The root may be a directory of a mount, with another path for the caller.
+    fn shown(&self, path: &[u8]) -> String {
+        if path.iter().all(|byte| *byte == b'/') {
+            return self.image.display().to_string();
+        }
+        printable(path)
+    }
+
     fn line(
         &self,
-        tree: &Tree,
+        files: &Files,
         path: &[u8],
         shown: &[u8],
         attr: &Attr,
         out: &mut impl Write,
     ) -> anyhow::Result<()> {
         let target = match attr.file_type {
-            FileType::Symlink if self.long || self.json => Some(tree.read_link(path)?),
+            FileType::Symlink if self.long || self.json => Some(files.read_link(path)?),
             _ => None,
         };
         if self.json {

@@ -89,8 +89,8 @@ fn source_shown(scratch: &Scratch) -> PathBuf {
     PathBuf::from(rest.split(' ').nth(1).expect("a source"))
 }
 
-/// Regression: `stats`, `sync`, `layout`, `ls` and `fsck` reported the image of a mounted volume as not
-/// mounted, or refused it.
+/// Regression: `stats`, `sync`, `layout`, `ls`, `fsck`, `import`, `export` and `tar` reported the
+/// image of a mounted volume as not mounted, or refused it.
 #[test]
 fn every_command_takes_every_name_of_a_mounted_volume() {
     if !can_mount() {
@@ -104,10 +104,24 @@ fn every_command_takes_every_name_of_a_mounted_volume() {
     symlink(scratch.image(), &link).expect("linked");
     fs::hard_link(scratch.image(), &hard).expect("linked");
     let names = [scratch.image(), link, hard, source_shown(&scratch), mountpoint.clone()];
-    for name in &names {
+    let copied = scratch.path().join("copied");
+    fs::create_dir(&copied).expect("made");
+    let archive = scratch.path().join("empty.tar");
+    fs::write(&archive, [0; 1024]).expect("written");
+    for (number, name) in names.iter().enumerate() {
         for arguments in COMMANDS {
             succeed(&mut run(&scratch, arguments, name));
         }
+        let copy = copied.join(number.to_string());
+        succeed(run(&scratch, &["export", "-q", "NAME", "/src"], name).arg(&copy));
+        assert_eq!(fs::read(copy.join("file")).expect("copied"), b"contents");
+        let imported = format!("/imported-{number}");
+        succeed(run(&scratch, &["import", "-q", "NAME"], name).arg(&copy).arg(&imported));
+        assert!(mountpoint.join(&imported[1..]).join("file").exists());
+        let written = succeed(&mut run(&scratch, &["tar", "NAME", "/src"], name));
+        assert!(written.contains("contents"));
+        let mut extract = run(&scratch, &["tar", "--extract", "NAME"], name);
+        succeed(extract.stdin(fs::File::open(&archive).expect("opened")));
         let ls = succeed(&mut run(&scratch, &["ls", "-l", "-R", "NAME", "/"], name));
         assert!(ls.contains("/src/file\n") && ls.contains("/link -> /src/file\n"), "{ls}");
         assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/link"], name)), "contents");

@@ -11,9 +11,10 @@ use clap::Args;
 use rustix::fs::Mode;
 
 use super::changes;
-use crate::image::{self, Target};
+use crate::image;
 use crate::names;
 use crate::output::{self, counted, note};
+use crate::tree::{self, Target};
 
 mod append;
 mod changed;
@@ -38,11 +39,11 @@ mod way;
 /// extended attributes of directories. Set the next mark before each archive. A file with a name in a renamed
 /// directory and another one elsewhere costs a walk of all names.
 ///
-/// IMAGE can be a directory of a mounted volume. The server then reads or makes the files, with the
-/// rights of the caller. As with tar(1), users other than root own what they extract, and their umask
-/// applies; the same holds for root without CAP_CHOWN or CAP_FOWNER. The server makes no devices, sets no
-/// attributes of `trusted.`, and of `security.` only capabilities: root gets a message about the others. The
-/// labels of SELinux, Smack, AppArmor, IMA and EVM are left out.
+/// The volume can be mounted. Its server then reads or makes the files, with the rights of the caller, and a
+/// directory of the mount counts as the root. As with tar(1), users other than root own what they extract,
+/// and their umask applies; the same holds for root without CAP_CHOWN or CAP_FOWNER. The server makes no
+/// devices, sets no attributes of `trusted.`, and of `security.` only capabilities: root gets a message about
+/// the others. The labels of SELinux, Smack, AppArmor, IMA and EVM are left out.
 ///
 /// With --extract, everything in the archive is extracted below PATH, which is created if it does not exist;
 /// holes of sparse files stay holes. The archive may have the format v7, ustar, pax or GNU. Names that lead
@@ -78,7 +79,8 @@ pub struct Tar {
     /// With --extract: remove from the directories of an incremental archive what they no longer had.
     #[arg(long, requires = "extract")]
     incremental: bool,
-    /// The image or the device, the URL of a volume in an object store, or a directory of a mounted volume.
+    /// The image or the device, or the URL of a volume in an object store, mounted or not; or a directory of
+    /// a mounted volume, which then counts as the root.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The directory or file within the volume, or within the directory.
@@ -108,7 +110,7 @@ impl Tar {
             bail!("an archive is not written to a terminal: use a file or a pipe");
         }
         let mounted = names::mounted(&self.image)?;
-        let files = image::open_to_read(mounted.as_ref().map_or(&self.image, |on| &on.path))?;
+        let files = tree::open_to_read(&self.image)?;
         let top = self.path.as_bytes();
         let mut out = output::stdout();
         let options = create::Options { xattrs: !self.no_xattrs, holes: !self.no_sparse };
@@ -140,7 +142,7 @@ impl Tar {
             bail!("an archive is not read from a terminal: use a file or a pipe");
         }
         let opened = Target::open(&self.image)?;
-        let is_user = opened.is_mounted() && !image::may_give_files_away();
+        let is_user = opened.directory().is_some() && !image::may_give_files_away();
         let options = extract::Options {
             owner: !self.no_owner && !is_user,
             xattrs: !self.no_xattrs,
