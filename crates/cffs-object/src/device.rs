@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, IoSlice};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cffs::clock::Timestamp;
-use cffs::device::{BlockDevice, Control, Failure, Geometry, Hints, Patient};
+use cffs::device::{BlockDevice, Control, Geometry, Hints, Patient};
 use cffs::format::superblock::Holder;
 use cffs::host::{Host, Standing, SystemHost};
 use cffs::vfs::read_superblock;
@@ -22,8 +21,7 @@ use crate::chunks::{Chunks, Wanted};
 use crate::collect::Swept;
 use crate::commit;
 use crate::error::Error;
-use crate::extents::Extents;
-use crate::format::{self, CHUNK_BYTES, Place};
+use crate::format::{self, Place};
 use crate::history::History;
 use crate::identity::Format;
 use crate::location::Location;
@@ -35,6 +33,8 @@ use crate::upload;
 use crate::vault::Vault;
 use crate::verify::{self, Unusable};
 use crate::writer::{self, Claimed, OpenOptions, Writer};
+
+mod lost;
 
 /// How long commands that make or change a volume repeat a failing request.
 pub const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
@@ -250,113 +250,6 @@ impl LogDevice {
             found.retain(|unusable| used.contains(&unusable.object));
         }
         Ok(found)
-    }
-
-    /// The ranges of the device whose bytes are lost with these objects, in order.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the store. Missing and damaged objects are no error.
-    pub fn lost_with(&self, unusable: &[Unusable]) -> io::Result<Vec<Range<u64>>> {
-        let mut lost: Vec<Range<u64>> = Vec::new();
-        for (Range { start, end }, at, why) in self.parts_in(unusable)? {
-            let mut from = start;
-            while from < end {
-                let within = at + (from - start);
-                let until = end.min(from + (CHUNK_BYTES - within % CHUNK_BYTES));
-                let readable = match why {
-                    verify::EXCHANGED => from,
-                    verify::MISSING if self.is_readable(from..until)? => until,
-                    verify::MISSING => from,
-                    _ => self.readable_end(from..until)?,
-                };
-                if readable < until {
-                    lost.push(readable..until);
-                }
-                from = until;
-            }
-        }
-        Ok(lost)
-    }
-
-    /// The committed ranges of the device in these objects, in order, each with its first byte in its object
-    /// and the fault of the object.
-    fn parts_in<'u>(
-        &self,
-        unusable: &'u [Unusable],
-    ) -> io::Result<Vec<(Range<u64>, u64, &'u str)>> {
-        let why: BTreeMap<_, _> =
-            unusable.iter().map(|u| (u.object.as_str(), u.why.as_str())).collect();
-        let extents = self.state.read().committed.clone();
-        let mut parts = Vec::new();
-        for (start, len, place) in extents.iter() {
-            let Place::Stored(object, at) = *place else { continue };
-            let path = self.chunks.address(object).map_err(Error::of_device)?.path.to_string();
-            if let Some(why) = why.get(path.as_str()) {
-                parts.push((start..start + len, at, *why));
-            }
-        }
-        Ok(parts)
-    }
-
-    /// The end of the readable part of a chunk. A truncated object can end within a chunk; other damage
-    /// affects a chunk as a whole.
-    fn readable_end(&self, chunk: Range<u64>) -> io::Result<u64> {
-        if self.is_readable(chunk.clone())? {
-            return Ok(chunk.end);
-        }
-        let sector = u64::from(self.geometry().sector_bytes);
-        let (mut readable, mut lost) = (0, (chunk.end - chunk.start).div_ceil(sector));
-        while lost - readable > 1 {
-            let middle = readable.midpoint(lost);
-            match self.is_readable(chunk.start..chunk.start + middle * sector)? {
-                true => readable = middle,
-                false => lost = middle,
-            }
-        }
-        Ok(chunk.start + readable * sector)
-    }
-
-    /// Whether no missing or damaged object has a part of a range.
-    fn is_readable(&self, range: Range<u64>) -> io::Result<bool> {
-        match self.read_at(range.start, &mut vec![0; (range.end - range.start) as usize]) {
-            Ok(()) => Ok(true),
-            Err(error) if Failure::of(&error).is_of_data() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Discards the ranges that are lost with these objects, except the parts in `kept`, and writes the
-    /// readable ranges to new objects: the volume then needs these objects no longer, unless something is
-    /// kept. To be called when nothing else uses the lost ranges.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the store.
-    pub fn give_up(&self, unusable: &[Unusable], kept: &[Range<u64>]) -> io::Result<()> {
-        self.sync()?;
-        let (mut unused, mut readable) = (Extents::default(), Extents::default());
-        for (part, ..) in self.parts_in(unusable)? {
-            readable.insert(part.start, part.end - part.start, Place::Zeros);
-        }
-        for range in self.lost_with(unusable)? {
-            unused.insert(range.start, range.end - range.start, Place::Zeros);
-            readable.remove(range.start, range.end - range.start);
-        }
-        for range in kept {
-            unused.remove(range.start, range.end - range.start);
-        }
-        for (start, len, _) in unused.iter() {
-            self.discard(start, len)?;
-        }
-        for (start, len, _) in readable.iter() {
-            for from in (start..start + len).step_by(CHUNK_BYTES as usize) {
-                let mut bytes = vec![0; CHUNK_BYTES.min(start + len - from) as usize];
-                self.read_at(from, &mut bytes)?;
-                self.write_at(from, &[IoSlice::new(&bytes)])?;
-            }
-        }
-        self.sync()
     }
 
     /// The missing and damaged objects that reads found, with their faults.

@@ -17,6 +17,7 @@ use cffs::fsck::{self, CheckOptions, Code, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
 use cffs::journal;
 use cffs::vfs::{mark, read_superblock};
+use cffs_object::Location;
 use cffs_serve::describe::{self, CheckReport};
 use cffs_serve::served::control::{self, AskError, Request, Stage};
 use clap::Args;
@@ -136,6 +137,8 @@ impl Fsck {
         if mounted.is_none() && self.online {
             return Err(AskError::NotMounted).with_context(name);
         }
+        let source = mounted.as_ref().map_or(&self.target, |found| &found.mounted.shown_source);
+        let in_store = Location::url_of(source).is_some();
         let found = match mounted {
             Some(mounted) => self.check_mounted(&mounted).with_context(name)?,
             None => None,
@@ -153,7 +156,7 @@ impl Fsck {
         };
         exit::unless_unread(match self.json {
             true => output::json(&json!(report)),
-            false => Printed { name: &name(), online, report: &report }.print(),
+            false => Printed { name: &name(), online, in_store, report: &report }.print(),
         })?;
         Ok(ExitCode::from(code))
     }
@@ -178,16 +181,18 @@ impl Fsck {
         };
         let (device, mut objects) = self.open(&options)?;
         let name = || self.target.display().to_string();
-        if let Some(objects) = objects.as_mut().filter(|_| self.without_objects) {
-            objects.find_lost(&mut options).with_context(name)?;
-        }
         let bars = Bars::new(self.is_quiet());
+        if let Some(objects) = objects.as_mut().filter(|_| self.without_objects) {
+            let found = objects.find_lost(&mut options, &bars);
+            bars.finish();
+            found.with_context(name)?;
+        }
         let claim = |found: &Superblock| self.claim(&*device, found, &options);
         let mut report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
-        let is_refused = objects.as_ref().is_some_and(|objects| objects.have_more());
+        let has_met = objects.as_ref().is_some_and(|objects| objects.have_met());
         if let Some(objects) =
-            objects.as_ref().filter(|_| is_refused && repair != Repair::No && report.is_err())
+            objects.as_ref().filter(|_| has_met && repair != Repair::No && report.is_err())
         {
             objects.drop_repairs().with_context(name)?;
         }
@@ -198,23 +203,26 @@ impl Fsck {
         {
             objects.give_up(report).with_context(name)?;
         }
-        if repair != Repair::No && (report.is_ok() || is_refused && !self.without_objects) {
+        let is_refused = has_met && !self.without_objects;
+        if repair != Repair::No && (report.is_ok() || is_refused) {
             // A superblock that is still damaged or lost, or belongs to a truncated volume, has no mark to
             // remove.
             match mark::release(&*device, &SystemHost) {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
                 Err(Error::Io(_)) if report.as_ref().is_ok_and(has_lost_superblock) => {}
-                // It may be in a missing object.
-                Err(_) if is_refused => {}
+                // It is in a missing or damaged object.
+                Err(Error::Io(error)) if is_refused && Failure::of(&error).is_of_data() => {}
                 released => released.with_context(name)?,
             }
         }
         let mut code_of_objects = 0;
         if let Some(mut objects) = objects {
             objects.take_met();
-            match self.without_objects {
-                true => code_of_objects = objects.print_lost(report.as_ref().ok()),
-                false => objects.refuse()?,
+            if !self.without_objects {
+                objects.refuse()?;
+            } else {
+                objects.count_missed().with_context(name)?;
+                code_of_objects = objects.print_lost(report.as_ref().ok());
             }
         }
         let report = report.with_context(name)?;

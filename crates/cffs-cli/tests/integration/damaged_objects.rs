@@ -276,3 +276,29 @@ fn a_repaired_volume_no_longer_needs_a_missing_object() {
     succeed(&mut volume.scratch.cffs(["scrub", "--rate", "0", &volume.url]));
     assert_eq!(volume.contents(), contents);
 }
+
+/// Regression: an object in which no file has contents was removed from the volume, but the command did not
+/// say so if another one stayed.
+#[test]
+fn objects_that_are_given_up_are_counted_next_to_one_that_stays() {
+    let volume = Plain::new();
+    let source = volume.scratch.path().join("large");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("big"), vec![b'x'; 20 << 20]).expect("written");
+    let source = source.display().to_string();
+    succeed(&mut volume.scratch.cffs(["import", "-q", &volume.url, &source, "/large"]));
+    let listed = fs::read_dir(volume.scratch.path().join("volume/data")).expect("listed");
+    let objects = listed.map(|entry| entry.expect("listed").path());
+    let largest = objects.max_by_key(|path| fs::metadata(path).expect("found").len());
+    fs::rename(largest.expect("an object"), volume.scratch.path().join("away")).expect("moved");
+    // It has the metadata of the new volume.
+    let first = "00000000000000000002";
+    fs::remove_file(volume.scratch.path().join("volume/log").join(first)).expect("removed");
+    let repaired = volume.fsck(&["-y", "--without-objects"]);
+    let text = said(&repaired);
+    assert_eq!(repaired.status.code(), Some(CODE_LEFT), "{text}");
+    assert!(text.contains("1 object removed from the volume"), "{text}");
+    let again = volume.fsck(&["-n"]);
+    assert_eq!(again.status.code(), Some(CODE_REFUSED), "{}", said(&again));
+    assert!(!said(&again).contains(first), "{}", said(&again));
+}

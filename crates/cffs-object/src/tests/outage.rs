@@ -289,7 +289,10 @@ fn giving_up_discards_only_what_cannot_be_read() {
     let kept = (1 << 20) - (20 << 10);
     assert!((kept - 512..=kept).contains(&end), "{end} bytes can be read");
     assert_eq!(lost.last().map(|last| last.end), Some(2 << 20));
-    device.give_up(&found, &[]).expect("discarded");
+    let needed = device.give_up(&found, &lost).expect("nothing discarded");
+    assert_eq!(needed.into_iter().collect::<Vec<_>>(), [&found[0].object], "all of it is kept");
+    let needed = device.give_up(&found, &[]).expect("discarded");
+    assert!(needed.is_empty(), "{needed:?}");
     assert!(read(&device, 0, end as usize).iter().all(|byte| *byte == 7));
     assert!(read(&device, end, (2 << 20) - end as usize).iter().all(|byte| *byte == 0));
     assert_eq!(device.verify(None).expect("listed"), [], "what was left is elsewhere");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use cffs::fsck::{self, CheckOptions, Repair, Report};
+use cffs::fsck::{self, CheckOptions, Progress, Repair, Report};
 use cffs::vfs::read_superblock;
 use cffs_object::{LogDevice, Unusable};
 
@@ -24,8 +24,10 @@ pub(super) struct Objects {
     found: Vec<Unusable>,
     /// The inodes of the volume, by its superblock.
     inodes: Option<u64>,
-    /// Whether the volume no longer needs the objects found.
-    are_given_up: bool,
+    /// How many of these the volume no longer needs.
+    given_up: usize,
+    /// How many more the check met.
+    missed: usize,
 }
 
 impl Objects {
@@ -38,7 +40,8 @@ impl Objects {
             unusable: BTreeMap::new(),
             found: Vec::new(),
             inodes,
-            are_given_up: false,
+            given_up: 0,
+            missed: 0,
         }
     }
 
@@ -62,17 +65,27 @@ impl Objects {
     /// Adds the ranges of the volume that are lost with the objects to the options of the check. Only reading
     /// shows that an encrypted object was changed: if not all were read, a check without repair shows the
     /// changed ones that the check will meet.
-    pub fn find_lost(&mut self, options: &mut CheckOptions) -> Result<(), anyhow::Error> {
+    pub fn find_lost(
+        &mut self,
+        options: &mut CheckOptions,
+        progress: &dyn Progress,
+    ) -> Result<(), anyhow::Error> {
         if self.device.is_encrypted() && !options.contents {
             let dry = CheckOptions { repair: Repair::No, ..options.clone() };
             // The check itself reports its errors.
-            let _ = fsck::check(&*self.device, &dry, &());
-            let mut met = self.device.verify_met()?;
-            met.retain(|one| self.found.iter().all(|known| known.object != one.object));
+            let _ = fsck::check(&*self.device, &dry, progress);
+            let met = self.newly_met()?;
             self.add(met);
         }
         options.lost = self.device.lost_with(&self.found)?;
         Ok(())
+    }
+
+    /// The missing and damaged objects that reads found, and no search before.
+    fn newly_met(&self) -> anyhow::Result<Vec<Unusable>> {
+        let mut met = self.device.verify_met()?;
+        met.retain(|one| self.found.iter().all(|known| known.object != one.object));
+        Ok(met)
     }
 
     /// Removes the objects from a repaired volume, except the lost ranges in which files have contents.
@@ -80,16 +93,16 @@ impl Objects {
         if self.found.is_empty() {
             return Ok(());
         }
-        self.device.give_up(&self.found, &report.lost_contents)?;
+        let needed = self.device.give_up(&self.found, &report.lost_contents)?;
+        self.given_up = self.found.len() - needed.len();
         // They were in the objects.
         report.unreadable_sectors = 0;
         report.changed = true;
-        self.are_given_up = report.lost_contents.is_empty();
         Ok(())
     }
 
     /// Whether reads found objects that are missing or damaged.
-    pub fn have_more(&self) -> bool {
+    pub fn have_met(&self) -> bool {
         !self.device.met().is_empty()
     }
 
@@ -103,6 +116,13 @@ impl Objects {
         for (object, why) in self.device.met() {
             self.unusable.entry(object).or_insert(why);
         }
+    }
+
+    /// Counts the objects that only the check itself has met: it may read more than the search before it. An
+    /// object that can be read is not among them, since its metadata is repaired.
+    pub fn count_missed(&mut self) -> anyhow::Result<()> {
+        self.missed = self.newly_met()?.len();
+        Ok(())
     }
 
     /// Fails if there is such an object: names all, and the remedy.
@@ -133,18 +153,20 @@ impl Objects {
             let outcome = if report.changed { "are lost" } else { "would be lost" };
             note!("{name}: {} of {before} {outcome} with these objects", counted(lost, "inode"));
         }
-        let count = self.found.len() as u64;
-        let (objects, them) = (counted(count, "object"), if count == 1 { "it" } else { "them" });
-        match (count, self.are_given_up) {
-            (0, _) => 0,
-            (_, true) => {
-                note!("{name}: {objects} removed from the volume, which no longer needs {them}");
-                1
-            }
-            (_, false) => {
-                if report.problems.is_empty() {
+        let them = |count| if count == 1 { "it" } else { "them" };
+        if self.given_up > 0 {
+            let (objects, them) = (counted(self.given_up as u64, "object"), them(self.given_up));
+            note!("{name}: {objects} removed from the volume, which no longer needs {them}");
+        }
+        let left = self.found.len() - self.given_up + self.missed;
+        match left {
+            0 => u8::from(self.given_up > 0),
+            _ => {
+                // Otherwise the verdict says what to do.
+                if report.problems.is_empty() || self.missed > 0 {
                     note!(
-                        "{name}: cffs fsck -y --without-objects {name} removes {them} from the volume"
+                        "{name}: cffs fsck -y --without-objects {name} removes {} from the volume",
+                        counted(left as u64, "object")
                     );
                 }
                 super::PROBLEMS_LEFT

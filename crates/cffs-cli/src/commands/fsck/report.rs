@@ -2,10 +2,8 @@
 //! findings share a line, and consecutive numbers a range.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use cffs::fsck::Code;
-use cffs_object::Location;
 use cffs_serve::describe::{CheckLoss, CheckProblem, CheckReport};
 
 use crate::output::{self, counted, say};
@@ -23,6 +21,8 @@ pub(super) struct Printed<'a> {
     pub name: &'a str,
     /// Whether the volume's server made the report.
     pub online: bool,
+    /// Whether the volume is in an object store.
+    pub in_store: bool,
     pub report: &'a CheckReport,
 }
 
@@ -105,7 +105,7 @@ impl Printed<'_> {
             size::show(report.read_bytes)
         )?;
         if report.unreadable_sectors > 0 {
-            say!("{name}: {}", unreadable(name, report.unreadable_sectors))?;
+            say!("{name}: {}", unreadable(self.in_store, report.unreadable_sectors))?;
         }
         Ok(())
     }
@@ -170,11 +170,11 @@ impl Printed<'_> {
 
 /// The message about sectors that cannot be read. Those of a volume in an object store are in objects that
 /// are missing or damaged; no device fails.
-fn unreadable(name: &str, sectors: u64) -> String {
+fn unreadable(in_store: bool, sectors: u64) -> String {
     let sectors = counted(sectors, "sector");
-    match Location::url_of(Path::new(name)) {
-        Some(_) => format!("{sectors} cannot be read from the store"),
-        None => {
+    match in_store {
+        true => format!("{sectors} cannot be read from the store"),
+        false => {
             format!("{sectors} of the device cannot be read; copy what you need to another device")
         }
     }
