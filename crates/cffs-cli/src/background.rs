@@ -6,6 +6,9 @@
 //! detach from the terminal, and the caller ends. A server that fails prints the reason and ends without that
 //! byte. So no process with threads is forked.
 //!
+//! If the caller was interrupted meanwhile, the server ends as soon as it is ready: the user expects no mount
+//! then, and has perhaps looked for one to unmount already.
+//!
 //! The monitor runs until the server has ended. It logs the server's output on standard error, and the signal
 //! that ended the server, if one did: a killed process cannot log that itself.
 //!
@@ -25,6 +28,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use cffs::device::file::keep_descriptors_from_children;
+use rustix::process::{Pid, Signal};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -128,7 +132,11 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    say_ready()?;
+    if !say_ready()? {
+        tracing::warn!("the command was interrupted, so the server ends");
+        let server = Pid::from_child(&server);
+        rustix::process::kill_process(server, Signal::TERM)?;
+    }
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
@@ -154,17 +162,18 @@ fn leave_session() {
 /// Reports success to the monitor, and releases the caller's terminal and directory. From now on the monitor
 /// receives standard error.
 pub fn ready() -> anyhow::Result<()> {
+    // Without a monitor, the server is not interrupted either.
     say_ready()?;
     rustix::stdio::dup2_stderr(io::stdout())?;
     working_directory::leave()?;
     Ok(())
 }
 
-fn say_ready() -> io::Result<()> {
+/// Reports to the process that started this one; false if it has ended.
+fn say_ready() -> io::Result<bool> {
     let said = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
     match said {
-        // The caller was killed meanwhile, but the volume is mounted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        said => said,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        said => said.map(|()| true),
     }
 }

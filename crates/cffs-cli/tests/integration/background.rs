@@ -1,12 +1,13 @@
 //! Properties that a server in the background inherits from the program that started it.
 
+use std::fs;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{CFFS, Scratch, can_mount, succeed};
+use crate::harness::{CFFS, Scratch, can_mount, succeed, wait_for};
 
 /// A pipe that is open this long after the command is held by the server.
 const HELD_AFTER: Duration = Duration::from_secs(60);
@@ -71,5 +72,40 @@ fn a_server_in_the_background_holds_no_pipe_of_its_caller() {
         let has_ended = pipe_ends_with(&["mount", "-o", &log], &scratch);
         scratch.umount();
         assert!(has_ended, "cffs mount holds it");
+    }
+}
+
+/// Regression: a mount that was interrupted while it opened the volume was made later, when `cffs umount` had
+/// found none.
+#[test]
+fn an_interrupted_command_leaves_no_server() {
+    let scratch = Scratch::with_image();
+    let log = scratch.path().join("pipe");
+    let log_option = format!("logfile={}", log.display());
+    let mut serve = scratch.cffs(["serve", "--nfs", "127.0.0.1:0", "-o", &log_option]);
+    serve.arg(scratch.image());
+    let mut mount = scratch.cffs(["mount", "-o", &log_option]);
+    mount.arg(scratch.image()).arg(scratch.mountpoint());
+    let mut commands = vec![serve];
+    commands.extend(can_mount().then_some(mount));
+    for mut command in commands {
+        // The monitor waits for a reader of its log.
+        succeed(Command::new("mkfifo").arg(&log));
+        let mut caller = command.spawn().expect("started");
+        let children = format!("/proc/{0}/task/{0}/children", caller.id());
+        wait_for(|| fs::read_to_string(&children).is_ok_and(|list| !list.is_empty()));
+        caller.kill().expect("killed");
+        caller.wait().expect("ended");
+        let (sender, ended) = mpsc::channel();
+        let pipe = log.clone();
+        thread::spawn(move || sender.send(fs::read(pipe).is_ok()));
+        let has_ended = ended.recv_timeout(HELD_AFTER).unwrap_or(false);
+        if !has_ended && scratch.is_mounted() {
+            scratch.umount();
+        }
+        assert!(has_ended, "{command:?} still serves");
+        assert!(!scratch.is_mounted());
+        scratch.assert_clean();
+        fs::remove_file(&log).expect("removed");
     }
 }
