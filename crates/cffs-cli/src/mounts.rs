@@ -25,6 +25,8 @@ use walk::walk;
 /// A mounted C-FFS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
+    /// The number of the mount, which another one can get when this one has ended.
+    pub id: u64,
     /// The image or device; also the image if a loop device for it is mounted.
     pub source: PathBuf,
     /// The source shown by the kernel: the image, a block device, or the loop device.
@@ -44,6 +46,9 @@ pub struct Mounted {
 /// The file system types of C-FFS mounts: with and without a block device.
 const FILE_SYSTEM_TYPES: [&[u8]; 2] = [b"fuseblk.cffs", b"fuse.cffs"];
 
+/// SIGKILL in a set of signals.
+const KILLED: u64 = 1 << (9 - 1);
+
 /// The major number of loop devices.
 const LOOP_MAJOR: u32 = 7;
 
@@ -57,6 +62,7 @@ impl Mounted {
         let user = texts(mount.shared_options)
             .find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
         Some(Mounted {
+            id: mount.id,
             is_read_only: mount.is_read_only(),
             options: texts(mount.options).collect(),
             user,
@@ -286,6 +292,8 @@ pub fn in_other_namespaces(device: (u32, u32)) -> Vec<Elsewhere> {
 pub struct User {
     pub pid: u32,
     pub program: String,
+    /// Whether it was killed, and has not ended yet.
+    pub is_ending: bool,
 }
 
 /// The processes that have files or a working directory below a mount, if the caller may see them.
@@ -300,10 +308,22 @@ pub fn users(directory: &Path) -> Vec<User> {
             ["cwd", "root", "exe"].map(|link| process.join(link)).into_iter().chain(open);
         if links.any(|link| fs::read_link(link).is_ok_and(|to| to.starts_with(directory))) {
             let program = fs::read_to_string(process.join("comm")).unwrap_or_default();
-            users.push(User { pid, program: program.trim_end().to_owned() });
+            let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+            let is_ending = was_killed(&status);
+            users.push(User { pid, program: program.trim_end().to_owned(), is_ending });
         }
     }
     users
+}
+
+/// Whether a process has a pending SIGKILL, as each thread of a process gets that a signal ends. `status` is
+/// its `/proc/PID/status`.
+fn was_killed(status: &str) -> bool {
+    let mut pending = status.lines().filter_map(|line| {
+        let signals = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(signals.trim(), 16).ok()
+    });
+    pending.any(|signals| signals & KILLED != 0)
 }
 
 /// The file of a loop device, if the device is one and its offset is 0.

@@ -159,7 +159,7 @@ impl Mount {
             if !matches!(control::identity(&mounted.directory), Err(AskError::Dead)) {
                 return Ok(());
             }
-            umount::unmount(&mounted.directory, true)?;
+            umount::unmount(&mounted, true)?;
             note!(
                 "cffs mount: removed the mount of {} from {}: its server had died",
                 mounted.source.display(),

@@ -27,9 +27,12 @@ const OWN_NAME: &str = "cffs";
 const NAMED_MAX: usize = 5;
 /// How long to retry a busy mount before reporting its users.
 const GLANCE: Duration = Duration::from_millis(500);
-/// The same if all users are cffs commands, or none is found: a command that searches for the mount of an
-/// image queries each server, and keeps the mount busy until it answers.
+/// The same if all users are cffs commands or processes that were killed, or none is found. A command that
+/// searches for the mount of an image queries each server, and keeps the mount busy until it answers; a
+/// killed process has its files open until its last call returns.
 const PASSING: Duration = Duration::from_secs(10);
+/// How fusermount3 says that a mount is busy.
+const BUSY: &str = "Device or resource busy";
 /// The longest interval between checks of a busy mount: finding its users reads every open file of the
 /// machine.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
@@ -62,7 +65,7 @@ impl Umount {
         let mounted = self.find()?;
         let directory = &mounted.directory;
         if self.lazy {
-            unmount(directory, true)?;
+            unmount(&mounted, true)?;
             return Ok(ExitCode::SUCCESS);
         }
         mounts::answers(&mounted)?;
@@ -78,7 +81,7 @@ impl Umount {
                 })?;
             }
             None => {
-                unmount(directory, false)?;
+                unmount(&mounted, false)?;
                 still_mounted(&mounted)?;
                 last_state(&mounted, is_dead)?;
             }
@@ -110,8 +113,8 @@ impl Umount {
 /// the volume is closed; meanwhile this prints the reason for waiting.
 fn unmount_heard(mounted: &Mounted, listener: &mut ShutdownListener) -> anyhow::Result<Heard> {
     let (done, ended) = mpsc::channel();
-    let path = mounted.directory.clone();
-    thread::spawn(move || done.send(unmount(&path, false)));
+    let ended_mount = mounted.clone();
+    thread::spawn(move || done.send(unmount(&ended_mount, false)));
     let mut waiting = Waiting::new(NAME, &mounted.source);
     let mut heard = Heard::Nothing;
     loop {
@@ -188,29 +191,41 @@ fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unmounts a directory.
-pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
-    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+/// Ends a mount. Fails if it is not the one that was unmounted.
+pub fn unmount(mounted: &Mounted, lazy: bool) -> anyhow::Result<()> {
+    let directory = &mounted.directory;
     let began = Instant::now();
     let mut wait = INTERVAL;
-    let unmounted = loop {
-        match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
-            Err(Errno::BUSY) => {
-                let users = mounts::users(directory);
-                let is_passing = users.iter().all(|user| user.program == OWN_NAME);
-                let left =
-                    if is_passing { PASSING } else { GLANCE }.saturating_sub(began.elapsed());
-                if left.is_zero() {
-                    return Err(busy(directory, &users));
-                }
-                thread::sleep(wait.min(left));
-                wait = (wait * 2).min(LONGEST_WAIT);
-            }
-            unmounted => break unmounted,
+    while !try_unmount(directory, lazy)? {
+        let users = mounts::users(directory);
+        let is_passing = users.iter().all(|user| user.program == OWN_NAME || user.is_ending);
+        let left = if is_passing { PASSING } else { GLANCE }.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(busy(directory, &users));
         }
+        thread::sleep(wait.min(left));
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+    let is_it = |other: &Mounted| {
+        (other.id, other.device) == (mounted.id, mounted.device) && other.directory == *directory
     };
-    match unmounted {
-        Ok(()) => Ok(()),
+    if mounts::all()?.iter().any(is_it) {
+        bail!(
+            "{} is still mounted on {}: another mount was on top of it, and was unmounted; repeat the \
+             command",
+            mounted.source.display(),
+            directory.display()
+        );
+    }
+    Ok(())
+}
+
+/// Unmounts a directory; false if it is busy.
+fn try_unmount(directory: &Path, lazy: bool) -> anyhow::Result<bool> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(true),
+        Err(Errno::BUSY) => Ok(false),
         Err(Errno::PERM) => {
             may_unmount(directory)?;
             by_helper(directory, lazy)
@@ -266,8 +281,8 @@ fn user_name(uid: u32) -> Option<String> {
     })
 }
 
-/// Unmounts for an ordinary user, with a set-user-id program.
-fn by_helper(directory: &Path, lazy: bool) -> anyhow::Result<()> {
+/// Unmounts for an ordinary user, with a set-user-id program; false if the directory is busy.
+fn by_helper(directory: &Path, lazy: bool) -> anyhow::Result<bool> {
     let mut command = Command::new("fusermount3");
     command.arg("-u");
     if lazy {
@@ -275,8 +290,10 @@ fn by_helper(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     }
     let ended = command.arg("--").arg(directory).stdin(Stdio::null()).output();
     let ended = ended.context("fusermount3 (package fuse3) unmounts for ordinary users")?;
-    if !ended.status.success() {
+    let said = String::from_utf8_lossy(&ended.stderr);
+    // It exits with 1 for each failure.
+    if !ended.status.success() && !said.contains(BUSY) {
         bail!("{}", output::printable(ended.stderr.trim_ascii()));
     }
-    Ok(())
+    Ok(ended.status.success())
 }

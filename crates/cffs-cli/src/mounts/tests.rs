@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Mounted;
+use super::{Mounted, was_killed};
 
 fn parse_line(line: &[u8]) -> Option<Mounted> {
     mount_list::parse(line).find_map(Mounted::of)
@@ -60,4 +60,17 @@ fn a_loop_device_that_was_reattached_is_detected() {
     let detached = Command::new("losetup").args(["--detach", device.trim()]).status();
     assert!(detached.expect("it starts").success());
     assert_eq!(is_other, [false, true]);
+}
+
+/// Regression: an unmount waited half a second for a killed process, and then failed.
+#[test]
+fn a_killed_process_is_about_to_end() {
+    let status = |own: &str, shared: &str| {
+        format!("Name:\tcp\nSigQ:\t0/31\nSigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\t0100\n")
+    };
+    let (none, kill, interrupt) = ("0000000000000000", "0000000000000100", "0000000000000002");
+    assert!(was_killed(&status(kill, none)));
+    assert!(was_killed(&status(none, "0000000000000102")));
+    assert!(!was_killed(&status(none, none)));
+    assert!(!was_killed(&status(none, interrupt)), "it may handle that");
 }

@@ -8,6 +8,7 @@ use crate::mounts::Mounted;
 
 fn mounted(options: &str) -> Mounted {
     Mounted {
+        id: 0,
         source: PathBuf::from("/image"),
         shown_source: PathBuf::from("/dev/loop0"),
         directory: PathBuf::from("/mnt"),

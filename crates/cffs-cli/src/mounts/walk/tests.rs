@@ -7,6 +7,7 @@ use super::*;
 
 fn mounted(directory: PathBuf, device: u32) -> Mounted {
     Mounted {
+        id: 0,
         source: "/image".into(),
         shown_source: "/image".into(),
         directory,
