@@ -7,6 +7,7 @@ use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
@@ -24,7 +25,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::import::Watcher;
 use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
-use crate::mirror::{Directory, Done, Image, Mirror, Source};
+use super::{changes, mark};
+use crate::mirror::{Directory, Done, Image, Listed, Mirror, Source};
 use crate::output::{self, counted, note, printable, say};
 use crate::{image, names, progress, size};
 
@@ -41,11 +43,17 @@ const EXIT_CODE: i32 = 130;
 ///
 /// The tree must not be changed meanwhile. A file in which only extended attributes have changed counts as
 /// unchanged. If a file cannot be read, the version is not made.
+///
+/// With --since, the tree is one of a C-FFS volume with this mark, and only what changed since then is
+/// compared: all files that cffs changes lists are copied, also if only extended attributes have changed. The
+/// mark must have been set before the last version of this tree was published, and only cffs publish may have
+/// changed the volume since. A mark that is younger than all versions is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs publish ./build s3://bucket/builds@4711
   cffs publish tree.cffs s3://bucket/tree@monday
+  cffs publish mnt s3://bucket/tree@tuesday --since monday
   cffs mount s3://bucket/builds@4711 mnt       on any machine")]
 pub struct Publish {
     /// The directory; or an image, a device or the URL of a volume, which is published as a whole.
@@ -54,6 +62,9 @@ pub struct Publish {
     /// The volume, and the version's name: up to 128 letters, digits, '-', '_' and '.'.
     #[arg(value_name = "URL@NAME")]
     kept: PathBuf,
+    /// Compare only what changed since this mark, which was set with cffs mark.
+    #[arg(long, value_name = "NAME")]
+    since: Option<String>,
     /// The capacity of the volume, if it is created.
     #[arg(long, default_value = "1T", value_parser = size::parse)]
     size: u64,
@@ -78,9 +89,16 @@ impl Publish {
             bail!("{} names no version; write {}@NAME", of(), of());
         };
         let mut source = self.source()?;
+        let listed = match &self.since {
+            Some(since) => {
+                self.check_age(&at.volume(), since).with_context(of)?;
+                Some(source.listed(since).with_context(|| self.source.display().to_string())?)
+            }
+            None => None,
+        };
         let files = self.open(&at.volume(), name).with_context(of)?;
         let interrupt = Interrupt::hear(files.volume())?;
-        let done = self.send(&files, &mut source, &interrupt);
+        let done = self.send(&files, &mut source, listed, &interrupt);
         interrupt.end_if_set();
         let closed = files.close();
         let done = done?;
@@ -119,6 +137,26 @@ impl Publish {
         Ok(From::Image(Image::new(image::open_files(&self.source, image::read_only())?)))
     }
 
+    /// Fails unless a version was made after the mark was set.
+    fn check_age(&self, volume: &Location, since: &str) -> anyhow::Result<()> {
+        let marks = mark::marks(&self.source)?;
+        let mark = marks.iter().find(|mark| mark.name == since);
+        let set_at = mark.ok_or_else(|| mark::missing(since))?.set_at;
+        let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+        let versions = match versions::list(volume) {
+            Err(cffs_object::Error::NoVolume { .. }) => Vec::new(),
+            listed => listed?,
+        };
+        let last = versions.iter().map(|version| seconds(version.made)).max();
+        if last.is_none_or(|last| (last as i64) < set_at) {
+            bail!(
+                "no version was published after the mark {since} was set, so changes before it may be \
+                 missing; publish without --since"
+            );
+        }
+        Ok(())
+    }
+
     /// Opens or creates the volume. Fails before anything is sent if the version already exists.
     fn open(&self, volume: &Location, name: &str) -> anyhow::Result<Files> {
         let device = match versions::list(volume) {
@@ -154,6 +192,7 @@ impl Publish {
         &self,
         files: &Files,
         source: &mut From,
+        listed: Option<Listed>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Done> {
         let is_silent = self.quiet || self.json;
@@ -176,8 +215,8 @@ impl Publish {
                     ..Done::default()
                 })
             }
-            From::Directory(directory) => self.mirror(files, directory, is_silent),
-            From::Image(image) => self.mirror(files, image, is_silent),
+            From::Directory(directory) => self.mirror(files, directory, listed, is_silent),
+            From::Image(image) => self.mirror(files, image, listed, is_silent),
         }
     }
 
@@ -185,11 +224,12 @@ impl Publish {
         &self,
         files: &Files,
         source: &mut dyn Source,
+        listed: Option<Listed>,
         is_silent: bool,
     ) -> anyhow::Result<Done> {
         let bar = progress::counter("publishing", None, "entries", is_silent);
         let watch = |path: &[u8], failed: Option<&CopyCause>| watch(&bar, path, failed);
-        let done = Mirror::new(files, source, &watch).run();
+        let done = Mirror::new(files, source, &watch).since(listed).run();
         bar.finish_and_clear();
         done.map_err(|cause| CopyError { path: self.kept.clone(), cause }.into())
     }
@@ -278,6 +318,22 @@ impl Observer for Uninterrupted<'_> {
 enum From {
     Directory(Directory),
     Image(Image),
+}
+
+impl From {
+    /// The changes since a mark.
+    fn listed(&self, since: &str) -> anyhow::Result<Listed> {
+        let mut listed = Listed::default();
+        let add = |_, path: &[u8]| {
+            listed.add(path);
+            Ok(())
+        };
+        match self {
+            From::Directory(directory) => changes::of_mount(directory.path(), since, add)?,
+            From::Image(image) => changes::of_files(image.files(), b"/", since, add)?,
+        }
+        Ok(listed)
+    }
 }
 
 fn watch(bar: &ProgressBar, path: &[u8], failed: Option<&CopyCause>) {

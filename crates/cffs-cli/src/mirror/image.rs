@@ -104,6 +104,11 @@ impl Image {
         Image { dirs: vec![Node::root(files.volume())], files }
     }
 
+    /// The volume.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
     fn at(&self) -> &Node {
         // The root is never removed.
         &self.dirs[self.dirs.len() - 1]

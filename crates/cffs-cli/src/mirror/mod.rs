@@ -4,6 +4,9 @@
 //! differ. Files that are not in the tree are removed. A file gets its time when it is complete, so a file
 //! whose copy was interrupted is copied again.
 //!
+//! With a list of what changed since the volume was equal, only the directories on the way to listed files
+//! are compared, and listed files are copied.
+//!
 //! One thread walks both trees from directory to directory, by names, so the work does not depend on their
 //! depth. This is meant for trees with few changes; an empty volume is filled by [`cffs::files::import`].
 
@@ -19,13 +22,17 @@ use cffs::units::InodeNo;
 use cffs::vfs::Caller;
 use cffs::vfs::types::{Attr, NewFile, NewKind, SetAttr, SetTime};
 
+use crate::tree::join;
+
 mod directory;
 mod image;
+mod listed;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use directory::Directory;
 pub use image::Image;
+pub use listed::Listed;
 
 /// How often due changes are written in the background.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -103,8 +110,10 @@ pub struct Mirror<'a> {
     watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
     /// The path of the current file, for `watch`.
     path: Vec<u8>,
-    /// The copies of files with several names, by source identity.
-    links: HashMap<(u64, u64), Node>,
+    /// The copies of files with several names, and the number of names not met yet, by source identity.
+    links: HashMap<(u64, u64), (Node, u64)>,
+    /// The changes of the tree; all of it is compared if they are not known.
+    listed: Option<Listed>,
     done: Done,
 }
 
@@ -125,7 +134,13 @@ impl<'a> Mirror<'a> {
         watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
     ) -> Mirror<'a> {
         let (links, done) = (HashMap::new(), Done::default());
-        Mirror { files, source, watch, path: b"/".to_vec(), links, done }
+        Mirror { files, source, watch, path: b"/".to_vec(), links, listed: None, done }
+    }
+
+    /// Compares only listed files, and the directories above them.
+    pub fn since(mut self, listed: Option<Listed>) -> Mirror<'a> {
+        self.listed = listed;
+        self
     }
 
     /// Does the work. An unreadable file counts as a failure, and the volume keeps its file of that name.
@@ -136,32 +151,42 @@ impl<'a> Mirror<'a> {
     /// cannot continue.
     pub fn run(mut self) -> Result<Done, CopyCause> {
         let files = self.files;
-        let root = self.source.root()?;
         files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, || {
-            let mut levels = Vec::from_iter(self.begin(root, Node::root(files.volume()))?);
-            while let Some(level) = levels.last_mut() {
-                let Some((item, there)) = level.left.next() else {
-                    self.finish(level)?;
-                    self.leave(&level.item)?;
-                    levels.pop();
-                    continue;
-                };
-                self.go_below(&item.name);
-                let entered = match self.entry(&level.to, &item, there.as_ref()) {
-                    Ok(Some(to)) => self.source.enter(&item.name).map(|()| Some(to)),
-                    made => made,
-                };
-                let below = match self.tried(entered)?.flatten() {
-                    Some(to) => self.begin(item, to)?,
-                    None => {
-                        self.go_up(&item.name);
-                        None
-                    }
-                };
-                levels.extend(below);
+            self.walk()?;
+            // A file that got a name in a renamed directory keeps its other names, which are not listed.
+            if self.listed.take().is_some() && self.links.values().any(|(_, left)| *left > 0) {
+                self.walk()?;
             }
             Ok(self.done)
         })
+    }
+
+    fn walk(&mut self) -> Result<(), CopyCause> {
+        let root = self.source.root()?;
+        let files = self.files;
+        let mut levels = Vec::from_iter(self.begin(root, Node::root(files.volume()))?);
+        while let Some(level) = levels.last_mut() {
+            let Some((item, there)) = level.left.next() else {
+                self.finish(level)?;
+                self.leave(&level.item)?;
+                levels.pop();
+                continue;
+            };
+            self.go_below(&item.name);
+            let entered = match self.entry(&level.to, &item, there.as_ref()) {
+                Ok(Some(to)) => self.source.enter(&item.name).map(|()| Some(to)),
+                made => made,
+            };
+            let below = match self.tried(entered)?.flatten() {
+                Some(to) => self.begin(item, to)?,
+                None => {
+                    self.go_up(&item.name);
+                    None
+                }
+            };
+            levels.extend(below);
+        }
+        Ok(())
     }
 
     /// Lists the current directory, and removes entries that only the volume has. `None` if it cannot be
@@ -174,7 +199,7 @@ impl<'a> Mirror<'a> {
         };
         let mut there: HashMap<Vec<u8>, Attr> =
             to.entries()?.into_iter().map(|item| (item.name, item.attr)).collect();
-        let wanted: Vec<_> = items
+        let mut wanted: Vec<_> = items
             .into_iter()
             .map(|item| {
                 let there = there.remove(&item.name);
@@ -184,7 +209,15 @@ impl<'a> Mirror<'a> {
         for (name, attr) in there {
             self.remove(&to, &name, &attr)?;
         }
+        wanted.retain(|(item, there)| self.is_compared(item, there.as_ref()));
         Ok(Some(Level { item, to, left: wanted.into_iter() }))
+    }
+
+    /// Whether an entry of the current directory may differ from the volume's file of that name.
+    fn is_compared(&self, item: &Item, there: Option<&Attr>) -> bool {
+        let Some(listed) = &self.listed else { return true };
+        there.is_none_or(|there| there.file_type != item.file_type)
+            || listed.leads_to(&join(&self.path, &item.name))
     }
 
     /// Sets the attributes of the current directory, after changes to its entries have changed its times.
@@ -249,9 +282,10 @@ impl<'a> Mirror<'a> {
             return Ok(Some(made));
         }
         if item.nlink > 1
-            && let Some(first) = self.links.get(&item.identity)
+            && let Some((first, left)) = self.links.get_mut(&item.identity)
         {
             let first = first.try_clone()?;
+            *left = left.saturating_sub(1);
             return self.link(&first, to, &item.name, there).map(|()| None);
         }
         match there {
@@ -277,7 +311,7 @@ impl<'a> Mirror<'a> {
     /// Remembers the copy of a file with several names.
     fn remember(&mut self, to: &Node, item: &Item) -> Result<(), CopyCause> {
         if item.nlink > 1 {
-            self.links.insert(item.identity, to.lookup(&item.name)?);
+            self.links.insert(item.identity, (to.lookup(&item.name)?, item.nlink - 1));
         }
         Ok(())
     }
@@ -303,6 +337,9 @@ impl<'a> Mirror<'a> {
     }
 
     fn is_same(&self, to: &Node, item: &Item, there: &Attr) -> Result<bool, CopyCause> {
+        if self.listed.as_ref().is_some_and(|listed| listed.has(&self.path)) {
+            return Ok(false);
+        }
         // The copy may lack the ACL, which was refused. Then the mode of its source would grant too much.
         let may_lack_acl = there.permissions != item.permissions
             && there.permissions == without_acl(item.permissions);

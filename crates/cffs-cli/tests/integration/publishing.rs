@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Scratch, fail, succeed};
+use crate::harness::{Scratch, can_mount, fail, succeed};
 
 const NOBODY: u32 = 65534;
 /// The number of files of 1 MiB in a publish that is killed.
@@ -298,4 +298,67 @@ fn targets_without_a_version_and_sources_that_are_no_tree() {
     refused(&published.scratch.path().join("none"), &published.version("1"), "No such file");
     refused(&tree.join("d/one"), &published.version("1"), "not a C-FFS volume (only");
     assert!(!published.scratch.path().join("store").exists(), "nothing was made");
+}
+
+#[test]
+fn a_publish_since_a_mark_compares_and_copies_what_changed() {
+    if !can_mount() {
+        return;
+    }
+    let published = Published::new();
+    let scratch = &published.scratch;
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "256M"]).arg(scratch.image()));
+    scratch.mount("rw");
+    let mount = scratch.mountpoint();
+    let at = |name: &str| mount.join(name);
+    for dir in ["kept", "some/below", "moved/deep", "gone", "links"] {
+        fs::create_dir_all(at(dir)).expect("made");
+        for number in 0..10 {
+            fs::write(at(dir).join(format!("file {number}")), dir).expect("written");
+        }
+    }
+    fs::hard_link(at("moved/deep/file 1"), at("links/other name")).expect("linked");
+    let mark = |name: &str| succeed(scratch.cffs(["mark"]).arg(&mount).arg(name));
+    let since = |version: &str, name: &str| {
+        let mut command = published.publish(&mount, version);
+        command.args(["--since", name]);
+        command
+    };
+    mark("one");
+    let said = fail(1, &mut since("1", "one"));
+    assert!(said.contains("no version was published after the mark one"), "{said}");
+    published.done(&mount, "1");
+    fs::write(at("some/below/file 2"), "SOME/BELOW").expect("written");
+    let time = fs::metadata(at("some/below/file 3")).expect("there").modified().expect("a time");
+    fs::write(at("some/below/file 3"), "Some/below").expect("written");
+    let file = fs::File::options().write(true).open(at("some/below/file 3")).expect("opened");
+    file.set_modified(time).expect("set");
+    drop(file);
+    fs::write(at("some/new"), "new").expect("written");
+    fs::remove_file(at("some/below/file 4")).expect("removed");
+    fs::remove_dir_all(at("gone")).expect("removed");
+    fs::write(at("gone"), "a file now").expect("written");
+    let done = succeed(&mut since("2", "one"));
+    let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
+    // The directories some and some/below, and no file.
+    assert_eq!((done["copied"].as_u64(), done["same"].as_u64()), (Some(4), Some(2)), "{done}");
+    published.is("2", &mount);
+    mark("two");
+    published.done(&mount, "3");
+    // The name in links is not listed.
+    fs::rename(at("moved"), at("some/moved")).expect("renamed");
+    succeed(&mut since("4", "two"));
+    published.is("4", &mount);
+    thread::sleep(Duration::from_millis(1100));
+    mark("three");
+    let said = fail(1, &mut since("5", "three"));
+    assert!(said.contains("no version was published after the mark three"), "{said}");
+    scratch.umount();
+    // A volume that is not mounted.
+    succeed(&mut {
+        let mut command = published.publish(&scratch.image(), "6");
+        command.args(["--since", "two"]);
+        command
+    });
+    assert_eq!(published.cat("6", "/some/moved/deep/file 1"), "moved/deep");
 }
