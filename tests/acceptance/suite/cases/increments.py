@@ -171,10 +171,17 @@ def increments_of(t, seed, name):
     restored = type(t.volume)(t.outside(f"restored{name}"))
     restored.make(GIB, 100_000)
     changes.make(60)
+    for directory in ("moved", "stays"):
+        t.subdir(directory)
+    trees.touch(t.path("moved", "file"))
+    os.link(t.path("moved", "file"), t.path("stays", "file"))
     t.run(cffs_binary(), "mark", t.dir, f"{name}.0")
     file = t.outside("archive.tar")
     for number in range(5):
         since = [] if number == 0 else ["--since", f"{name}.{number - 1}"]
+        if number == 1:
+            # The list does not have the other name of the file.
+            os.rename(t.path("moved"), t.path("moved now"))
         changes.make(0 if number == 0 else changes.rng.choice([1, 3, 10, 40]))
         if number == 1:
             archive(t, t.dir, file, *since)
