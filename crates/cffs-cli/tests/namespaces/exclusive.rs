@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
-use cffs::format::Superblock;
 use cffs::format::superblock::{Holder, SUPERBLOCK_BYTES};
+use cffs::format::{Layout, Superblock};
 
 /// A loop device for an image, detached at the end.
 struct Loop(PathBuf);
@@ -331,6 +331,33 @@ fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
     mark(&image, foreign());
     succeed(scratch.cffs(["mkfs", "-q", "--force", "--take-over"]).arg(&image));
     assert_eq!(marked(&image), None);
+}
+
+/// Regression: a repair of a volume whose superblock was lost went on although another host had it open.
+#[test]
+fn a_repair_finds_the_mark_of_another_host_in_a_copy_of_a_lost_superblock() {
+    let _turn = take_turns();
+    let scratch = Scratch::with_image();
+    let image = scratch.image();
+    let file = File::options().read(true).write(true).open(&image).expect("opened");
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    let superblock = Superblock::decode(&bytes, 0).expect("a superblock");
+    let layout = Layout::new(&superblock);
+    let nearest = layout.block_offset(layout.superblock_copies()[0]);
+    let opened =
+        Superblock { holder: foreign(), mounts: superblock.mounts + 1, ..superblock.clone() };
+    file.write_all_at(&opened.encode(), nearest).expect("written");
+    file.write_all_at(&[0; SUPERBLOCK_BYTES], 0).expect("written");
+    let before = fs::read(&image).expect("read");
+    for how in ["-p", "-y"] {
+        let said = fail(8, scratch.cffs(["fsck", how]).arg(&image));
+        assert!(said.contains("host attic (process 4711)"), "{said}");
+    }
+    assert!(fs::read(&image).expect("read") == before, "nothing is written");
+    fail(1, scratch.cffs(["fsck", "-y", "--take-over"]).arg(&image));
+    assert_eq!(marked(&image), None);
+    scratch.assert_clean();
 }
 
 #[test]
