@@ -33,6 +33,7 @@ pub mod documents;
 pub mod durable;
 pub mod epoch;
 pub mod keys;
+pub mod load;
 pub mod programs;
 pub mod tiny;
 pub mod trees;

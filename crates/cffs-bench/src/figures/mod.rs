@@ -60,6 +60,7 @@ impl Source {
                     | Question::EachDurable
                     | Question::SmallFilesAged
                     | Question::LargeFileBandwidth
+                    | Question::RecoveryUnderLoad
                     | Question::Keys
                     | Question::TinyFiles
             ),

@@ -8,6 +8,7 @@
 //! - [`grouping`]: whether files are stored together, after years of use and on other file systems;
 //! - [`keys`]: keys other than the directory by which files can be stored together;
 //! - [`programs`]: the files that programs open together, and the gain of grouping for programs;
+//! - [`recovery`]: recovery and response by the load of a server and the time between clean points;
 //! - [`requests`](mod@requests): the cost of a request by its size, and of unneeded bytes that it reads;
 //! - [`sizes`]: sizes of files;
 //! - [`tiny`]: files that fit into an inode.
@@ -19,6 +20,7 @@ pub mod bandwidth;
 pub mod grouping;
 pub mod keys;
 pub mod programs;
+pub mod recovery;
 pub mod requests;
 pub mod sizes;
 pub mod tiny;
@@ -80,6 +82,8 @@ pub enum Question {
     Applications,
     /// Does grouping harm large files? Thesis, 5.3, question 8; table 4.1.
     LargeFileBandwidth,
+    /// Does recovery stay short under load? Peacock et al., 6.3, figures 7 to 9.
+    RecoveryUnderLoad,
     /// Are hints of applications useful? USENIX'97, 6.
     Hints,
     /// Which keys other than the directory are useful? Thesis, 2.3 and 6.
@@ -113,6 +117,7 @@ impl Question {
             Question::SmallFilesAged => bandwidth::small_files_aged(plan),
             Question::Applications => programs::developers(plan),
             Question::LargeFileBandwidth => bandwidth::large_file(plan),
+            Question::RecoveryUnderLoad => recovery::under_load(plan),
             Question::Hints => keys::hints(plan),
             Question::Keys => keys::policies(plan),
             Question::TinyFiles => tiny::operations(plan),

@@ -85,6 +85,14 @@ fn small_runs_support_the_conclusions_of_the_document() {
     let read = |variant| number(tiny, ["read", variant], "ms per file");
     assert!(read("C-FFS without inlining") > read("C-FFS") * 1.05, "{tiny}");
 
+    let [by_load, by_interval] = &ask(Question::RecoveryUnderLoad)[..] else {
+        panic!("two tables")
+    };
+    let answered = |journal| number(by_load, [journal, "400"], "answered");
+    assert!(answered("yes") > answered("no") * 1.1, "{by_load}");
+    let seconds = |row: usize| by_interval.rows[row][8].parse::<f64>().expect("seconds");
+    assert!(seconds(2) < seconds(0), "{by_interval}");
+
     let hints = &ask(Question::Hints)[0];
     let alone = |variant| number(hints, ["whole", variant], "alone");
     for variant in ["C-FFS, by hint", "C-FFS, by list", "C-FFS, by use"] {
