@@ -164,7 +164,8 @@ impl<'a> Regrouper<'a> {
             && let Some(Pending { dir, .. }) = pending.pop()
         {
             let (files, directories) = match self.list(dir) {
-                Err(Error::Stale | Error::Corruption(_)) => continue,
+                // It was removed meanwhile, and a file may have its number, or it is damaged.
+                Err(Error::Stale | Error::NotDirectory | Error::Corruption(_)) => continue,
                 Err(Error::Io(error)) if Failure::of(&error).is_of_data() => continue,
                 listed => listed?,
             };
@@ -345,8 +346,12 @@ impl Regrouping<'_> {
         };
         while let Some(Pending { dir, is_listed }) = walk.pending.pop() {
             let (files, mut directories) = match self.regrouper.list(dir) {
-                // It was removed meanwhile.
-                Err(Error::Stale) if self.progress.directories > 0 || is_listed => continue,
+                // It was removed meanwhile, and a file may have its number.
+                Err(Error::Stale | Error::NotDirectory)
+                    if self.progress.directories > 0 || is_listed =>
+                {
+                    continue;
+                }
                 listed => listed?,
             };
             if !is_listed {

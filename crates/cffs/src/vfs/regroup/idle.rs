@@ -92,8 +92,8 @@ impl IdleRegrouping {
                 }
                 Ok(Some(done))
             }
-            // The directory to continue with no longer exists.
-            Err(Error::Stale) => Ok(None),
+            // The directory to continue with no longer exists, and a file may have its number.
+            Err(Error::Stale | Error::NotDirectory) => Ok(None),
             Err(error) => Err(error),
         }
     }

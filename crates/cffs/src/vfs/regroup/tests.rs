@@ -319,6 +319,40 @@ fn a_regrouping_can_be_ended_and_runs_concurrently_with_changes() {
     assert_clean(&device);
 }
 
+/// Regression: the regrouping ended with the error "not a directory".
+#[test]
+fn a_regrouping_passes_a_directory_whose_number_a_file_got_meanwhile() {
+    let device = made(64 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    for directory in 0..4 {
+        files.make_dir(format!("/d{directory}")).expect("made");
+        write(&files, &format!("/d{directory}/file"), 11);
+    }
+    files.volume().sync().expect("durable");
+    let last = files.stat("/d3").expect("found").ino;
+    let mut is_replaced = false;
+    let replace = &mut |progress: &RegroupProgress| {
+        if progress.directories > 0 && !is_replaced {
+            is_replaced = true;
+            files.remove_file("/d3/file").expect("removed");
+            files.remove_dir("/d3").expect("removed");
+            files.volume().sync().expect("durable");
+            let makes_it = |number: usize| {
+                let path = format!("/file{number}");
+                write(&files, &path, 11);
+                files.stat(&path).expect("found").ino == last
+            };
+            assert!((0..1000).any(makes_it), "the number is used again");
+        }
+        ControlFlow::Continue(())
+    };
+    let progress = files.volume().regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, replace);
+    assert_eq!(progress.expect("complete").directories, 4);
+    assert!(is_replaced);
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
 /// The bar: a caller waits for the step under way while the volume is regrouped, and for no other.
 #[test]
 fn a_volume_that_is_used_is_not_regrouped() {
