@@ -231,7 +231,11 @@ impl Mkfs {
             let Some(size_bytes) = self.size.filter(|_| !device.is_block_device()) else {
                 return self.check_size(device);
             };
+            let sector_bytes = device.geometry().sector_bytes;
             drop(device);
+            // A refusal after this would leave neither the old contents nor a volume.
+            self.check_options(Geometry { size_bytes, sector_bytes })
+                .with_context(|| target.display().to_string())?;
             return Ok(FileDevice::create(target, size_bytes)?);
         }
         if target.starts_with("/dev") && !target.starts_with("/dev/shm") {
@@ -243,6 +247,20 @@ impl Mkfs {
                 bail!("{} does not exist; give its size to make it: --size 4G", target.display())
             }
         }
+    }
+
+    /// Fails as making the volume on this device would.
+    fn check_options(&self, device: Geometry) -> anyhow::Result<()> {
+        let options = self.options(device.size_bytes);
+        match &self.journal_device {
+            Some(path) => {
+                let bytes = options.journal_bytes;
+                let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
+                options.plan_with_journal_on(journal.geometry(), device)?;
+            }
+            None => drop(options.plan(device)?),
+        }
+        Ok(())
     }
 
     /// Refuses a volume that another host has open, even with --force.

@@ -164,12 +164,15 @@ impl Tune {
         // Recovers the volume after a crash, and empties the journal. A lost journal is not needed if it was
         // empty.
         let had_journal = journal::has_journal(&read_superblock(&*device)?);
+        if had_journal && self.journal_device.is_some() {
+            bail!("the volume has a journal; remove it first: cffs tune --journal none");
+        }
         let mode = if had_journal { JournalMode::None } else { JournalMode::On };
         let options = OpenOptions { journal: mode, ..OpenOptions::default() };
         image::open_volume(&self.target, Arc::clone(&device), options)?.close()?;
         mark::claim(&*device, &SystemHost, SystemClock.now(), false)?;
         let set = match &self.journal_device {
-            Some(path) if !had_journal => {
+            Some(path) => {
                 let journal = signatures::open_for_journal(
                     path,
                     &self.target,
@@ -179,7 +182,7 @@ impl Tune {
                 let paired = PairedDevice::new(Arc::clone(&device), journal);
                 mkfs::set_journal(&paired, Some(self.journal.unwrap_or(0)))
             }
-            _ => mkfs::set_journal(&*device, self.journal.filter(|bytes| *bytes > 0)),
+            None => mkfs::set_journal(&*device, self.journal.filter(|bytes| *bytes > 0)),
         };
         mark::release(&*device, &SystemHost)?;
         set?;

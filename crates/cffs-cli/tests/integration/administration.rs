@@ -233,6 +233,20 @@ fn impossible_changes_are_refused() {
     scratch.assert_clean();
 }
 
+/// Regression: the journal on the volume was removed, and none was made on the device.
+#[test]
+fn a_volume_with_a_journal_gets_none_on_another_device() {
+    let scratch = Scratch::with_image();
+    succeed(scratch.cffs(["tune", "--journal", "8M"]).arg(scratch.image()));
+    let device = scratch.path().join("journal");
+    let mut tune = scratch.cffs(["tune", "--journal-device"]);
+    let said = fail(1, tune.arg(&device).arg(scratch.image()));
+    assert!(said.contains("remove it first"), "{said}");
+    assert!(!device.exists());
+    assert_eq!(superblock(&scratch, &scratch.image())["journal"]["blocks"], 8 * MIB / 4096);
+    scratch.assert_clean();
+}
+
 #[test]
 fn an_image_grows_and_takes_no_space_for_it() {
     use std::os::unix::fs::MetadataExt;

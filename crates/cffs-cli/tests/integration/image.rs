@@ -38,6 +38,29 @@ fn mkfs_refuses_to_overwrite_contents() {
     scratch.assert_clean();
 }
 
+/// Regression: the image was emptied before the options were checked.
+#[test]
+fn mkfs_that_is_refused_changes_nothing() {
+    let scratch = Scratch::with_image();
+    let before = fs::read(scratch.image()).expect("read");
+    let label = "x".repeat(65);
+    for options in [
+        &["--sector-size", "1000"][..],
+        &["--journal", "2000M"],
+        &["--journal-device", "/dev/missing"],
+        &["--label", &label],
+        &["--size", "10"],
+        &["--size", "100000T"],
+    ] {
+        let mut mkfs = scratch.cffs(["mkfs", "--force"]);
+        if options[0] != "--size" {
+            mkfs.args(["--size", "256M"]);
+        }
+        fail(1, mkfs.args(options).arg(scratch.image()));
+        assert!(fs::read(scratch.image()).expect("read") == before, "{options:?}");
+    }
+}
+
 #[test]
 fn mkfs_names_foreign_contents_and_erases_them_only_with_force() {
     let scratch = Scratch::new();

@@ -141,8 +141,12 @@ impl OpenOptions {
         }
         let options = OpenOptions { access: Access::ReadWrite, ..*self };
         let (file, hold) = options.open_held(path, false, true)?;
-        // Cutting the file to nothing first makes every byte of it read as zero.
-        file.set_len(0).and_then(|()| file.set_len(size_bytes)).map_err(failed)?;
+        // An impossible size fails before the file loses its contents. Its length is 0 for a moment, so that
+        // every byte reads as zero.
+        [size_bytes, 0, size_bytes]
+            .into_iter()
+            .try_for_each(|len| file.set_len(len))
+            .map_err(failed)?;
         options.finish(file, hold, false).map_err(failed)
     }
 
