@@ -1,5 +1,7 @@
 //! `cffs snapshot`: kept versions of a volume in an object store.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
@@ -7,15 +9,18 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use cffs_object::Location;
 use cffs_object::versions::{self, Version};
+use cffs_serve::served::control::{self, AskError};
+use cffs_serve::socket;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::image;
 use crate::output::{self, say};
+use crate::{image, names};
 
 /// Keep versions of a volume in an object store
 ///
-/// A version is the volume as of its last sync, under a name. It takes one request, whatever the volume's
+/// A version is the volume as of its last sync, under a name. If the volume is mounted or served on this
+/// machine, it is synced first. It takes one request, whatever the volume's
 /// size, and space only for data that is overwritten later. Programs can continue to write meanwhile. Any
 /// number of machines can mount a version, read-only and without write access: cffs mount URL@NAME.
 #[derive(Debug, Args)]
@@ -61,7 +66,10 @@ impl Snapshot {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match &self.what {
             What::Create { kept } => {
-                versions::create(&place(kept)?).with_context(|| kept.display().to_string())?;
+                let at = place(kept)?;
+                sync_here(kept, &at)
+                    .and_then(|()| Ok(versions::create(&at)?))
+                    .with_context(|| kept.display().to_string())?;
             }
             What::Rm { kept } => {
                 versions::remove(&place(kept)?).with_context(|| kept.display().to_string())?;
@@ -93,6 +101,21 @@ pub fn place(target: &Path) -> anyhow::Result<Location> {
             "{}: versions are of volumes in object stores; name one by its URL, s3://bucket/prefix",
             target.display()
         ),
+    }
+}
+
+/// Makes what was changed before this call part of the version, if the server of the volume is on this machine.
+fn sync_here(kept: &Path, at: &Location) -> anyhow::Result<()> {
+    let version = at.version().map_or(0, |name| name.len() + 1);
+    let bytes = kept.as_os_str().as_bytes();
+    let volume = Path::new(OsStr::from_bytes(&bytes[..bytes.len() - version]));
+    if names::mounted(volume)?.is_none() && socket::server_of_url(volume).is_none() {
+        return Ok(());
+    }
+    match control::sync(&names::to_ask(volume)?) {
+        // Nothing can have changed.
+        Err(AskError::ReadOnly) => Ok(()),
+        synced => Ok(synced?),
     }
 }
 

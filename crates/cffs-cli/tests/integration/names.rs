@@ -173,6 +173,11 @@ fn a_mounted_volume_in_a_store_is_known_by_its_url() {
         // Not yet in the store, unless it was synced.
         assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/link"], name)), "contents");
     }
+    // Regression: a version of a mounted volume did not have the last changes.
+    fs::write(scratch.mountpoint().join("new"), "new").expect("written");
+    let version = PathBuf::from(format!("{}@version", url.display()));
+    succeed(&mut run(&scratch, &["snapshot", "create", "NAME"], &version));
+    assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/new"], &version)), "new");
     succeed(&mut run(&scratch, &["umount", "NAME"], &url));
     assert_eq!(succeed(&mut run(&scratch, &["cat", "NAME", "/link"], &url)), "contents");
 }
