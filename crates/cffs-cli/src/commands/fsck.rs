@@ -156,7 +156,10 @@ impl Fsck {
         };
         exit::unless_unread(match self.json {
             true => output::json(&json!(report)),
-            false => Printed { name: &name(), online, in_store, report: &report }.print(),
+            false => {
+                let (name, contents) = (&name(), self.contents);
+                Printed { name, online, in_store, contents, report: &report }.print()
+            }
         })?;
         Ok(ExitCode::from(code))
     }

@@ -72,7 +72,7 @@ enum What {
         #[arg(long, value_name = "COUNT|none", value_parser = parse_count)]
         files: Option<u64>,
     },
-    /// Show the quota that a file or directory belongs to
+    /// Show the quota that a directory belongs to, or a file that PATH names
     Get {
         #[command(flatten)]
         target: Target,

@@ -104,7 +104,7 @@ pub fn place(target: &Path) -> anyhow::Result<Location> {
     }
 }
 
-/// Makes what was changed before this call part of the version, if the server of the volume is on this machine.
+/// Writes all earlier changes to the store, if the server of the volume is on this machine.
 fn sync_here(kept: &Path, at: &Location) -> anyhow::Result<()> {
     let version = at.version().map_or(0, |name| name.len() + 1);
     let bytes = kept.as_os_str().as_bytes();

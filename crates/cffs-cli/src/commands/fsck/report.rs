@@ -23,6 +23,8 @@ pub(super) struct Printed<'a> {
     pub online: bool,
     /// Whether the volume is in an object store.
     pub in_store: bool,
+    /// Whether contents were read as well.
+    pub contents: bool,
     pub report: &'a CheckReport,
 }
 
@@ -135,17 +137,20 @@ impl Printed<'_> {
                 say!("{name}: {all}, {left} not repaired, and no repair helps; {}", self.way_out())
             }
             _ => {
-                let option = self.repair_option();
+                let options = self.repair_options();
                 say!(
-                    "{name}: {all}, {left} not repaired; cffs fsck -y{option} {name} repairs {them}"
+                    "{name}: {all}, {left} not repaired; cffs fsck -y{options} {name} repairs {them}"
                 )
             }
         }
     }
 
-    /// The option that a repair needs in addition to -y: it accepts the loss of the journal.
-    fn repair_option(&self) -> &'static str {
-        if self.is_left(Code::JournalLost) { " --without-journal" } else { "" }
+    /// The options that a repair needs in addition to -y. One accepts the loss of the journal; without the
+    /// other, damaged contents are not found.
+    fn repair_options(&self) -> String {
+        let lost = if self.is_left(Code::JournalLost) { " --without-journal" } else { "" };
+        let contents = if self.contents { " --contents" } else { "" };
+        format!("{lost}{contents}")
     }
 
     fn is_left(&self, code: Code) -> bool {

@@ -133,7 +133,7 @@ fn in_json(found: &Found) -> Value {
     json!({
         "name": name,
         "url": url,
-        "uuid": Uuid::from_bytes(*uuid).to_string(),
+        "store_uuid": Uuid::from_bytes(*uuid).to_string(),
         "encrypted": is_encrypted,
         "being_deleted": is_being_deleted,
         "size_bytes": size_bytes,

@@ -333,7 +333,8 @@ pub enum AskError {
     NotMounted,
     /// On a read-only mount, the kernel forwards no requests.
     #[error(
-        "the volume is mounted read-only; remount it read-write, or unmount it and mount it again"
+        "the volume is mounted read-only, and the kernel passes no requests on; if the command only reads, \
+         name the image, the device or the URL"
     )]
     ReadOnly,
     /// The server refuses the request at present.

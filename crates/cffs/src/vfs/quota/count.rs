@@ -160,8 +160,8 @@ impl<'a> Counting<'a> {
             let nlink = self.names.inodes.get(*ino)?.state.read().inode.nlink;
             if *found != nlink {
                 return Err(Error::Unsupported(format!(
-                    "{} (inode {ino}) has {nlink} names, and {found} of them are in the directory; \
-                     all names of a file must have the same quota",
+                    "{} (inode {ino}) has {nlink} names, of which {found} in the directory; all names of a \
+                     file must have the same quota (cffs path lists them)",
                     name.escape_ascii()
                 )));
             }
