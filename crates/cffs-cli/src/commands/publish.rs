@@ -46,8 +46,9 @@ const EXIT_CODE: i32 = 130;
 ///
 /// With --since, the tree is one of a C-FFS volume with this mark, and only what changed since then is
 /// compared: all files that cffs changes lists are copied, also if only extended attributes have changed. The
-/// mark must have been set before the last version of this tree was published, and only cffs publish may have
-/// changed the volume since. A mark that is younger than all versions is refused.
+/// mark must have been set before the publishing of the last version of this tree began, or changes before
+/// the mark can be missing, and only cffs publish may have changed the volume since. A mark that is younger
+/// than all versions is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -147,8 +148,9 @@ impl Publish {
             Err(cffs_object::Error::NoVolume { .. }) => Vec::new(),
             listed => listed?,
         };
-        let last = versions.iter().map(|version| seconds(version.made)).max();
-        if last.is_none_or(|last| (last as i64) < set_at) {
+        let published = versions.iter().filter(|version| version.clone.is_none());
+        let last = published.map(|version| seconds(version.made)).max();
+        if last.is_none_or(|last| (last as i64) <= set_at) {
             bail!(
                 "no version was published after the mark {since} was set, so changes before it may be \
                  missing; publish without --since"

@@ -318,7 +318,11 @@ fn a_publish_since_a_mark_compares_and_copies_what_changed() {
         }
     }
     fs::hard_link(at("moved/deep/file 1"), at("links/other name")).expect("linked");
-    let mark = |name: &str| succeed(scratch.cffs(["mark"]).arg(&mount).arg(name));
+    let mark = |name: &str| {
+        succeed(scratch.cffs(["mark"]).arg(&mount).arg(name));
+        // Times of versions have whole seconds, and a version must be younger than the mark.
+        thread::sleep(Duration::from_millis(1100));
+    };
     let since = |version: &str, name: &str| {
         let mut command = published.publish(&mount, version);
         command.args(["--since", name]);
@@ -349,7 +353,6 @@ fn a_publish_since_a_mark_compares_and_copies_what_changed() {
     fs::rename(at("moved"), at("some/moved")).expect("renamed");
     succeed(&mut since("4", "two"));
     published.is("4", &mount);
-    thread::sleep(Duration::from_millis(1100));
     mark("three");
     let said = fail(1, &mut since("5", "three"));
     assert!(said.contains("no version was published after the mark three"), "{said}");

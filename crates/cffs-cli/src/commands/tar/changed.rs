@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use cffs::error::Error;
 use cffs::files::{DirItem, Files, Node, WalkEntry};
 use cffs::format::inode::FileType;
@@ -20,6 +20,9 @@ use tar_wire::archive::EXTENSION_BYTES_MAX;
 use super::way::Way;
 use crate::output::printable;
 use crate::tree::join;
+
+#[cfg(test)]
+mod tests;
 
 /// The key of the record.
 pub const DUMPDIR: &[u8] = b"GNU.dumpdir";
@@ -35,6 +38,8 @@ pub struct Changes {
     /// Paths below the top, each directory before its entries, and whether they were listed. The others are
     /// directories of listed files: extracting these changes their times.
     paths: Vec<(Vec<u8>, bool)>,
+    /// Directories that could not be read.
+    unread: Vec<(Vec<u8>, Error)>,
 }
 
 impl Changes {
@@ -45,7 +50,7 @@ impl Changes {
         top: &[u8],
         listed: Vec<Vec<u8>>,
     ) -> anyhow::Result<(Changes, Vec<WalkEntry>)> {
-        let mut changes = Changes { paths: Vec::new() };
+        let mut changes = Changes { paths: Vec::new(), unread: Vec::new() };
         let mut below = Vec::new();
         for path in listed {
             // It stands for everything below it.
@@ -76,10 +81,17 @@ impl Changes {
         is_added: impl Fn(&WalkEntry) -> bool,
     ) -> anyhow::Result<()> {
         let start = if path.is_empty() { top.to_vec() } else { join(top, path) };
-        for entry in files.walk(&start).with_context(|| printable(&start))? {
-            let entry = entry?;
-            if is_added(&entry) {
-                self.paths.push((below(top, &entry.path).to_vec(), true));
+        let mut walk = match files.walk(&start) {
+            Err(Error::NotFound | Error::NotDirectory | Error::Stale) => return Ok(()),
+            walk => walk.with_context(|| printable(&start))?,
+        };
+        while let Some(entry) = walk.next() {
+            match entry {
+                Ok(entry) if is_added(&entry) => {
+                    self.paths.push((below(top, &entry.path).to_vec(), true));
+                }
+                Ok(_) => {}
+                Err(error) => self.unread.push((walk.unread().to_vec(), error)),
             }
         }
         Ok(())
@@ -108,6 +120,11 @@ impl Changes {
         }
         self.paths = found;
         Ok(entries)
+    }
+
+    /// The directories that could not be read while names were looked for.
+    pub fn unread(&self) -> &[(Vec<u8>, Error)] {
+        &self.unread
     }
 
     /// The list of the names in a directory; `None` if they have not changed. Sockets, which no archive
@@ -144,37 +161,59 @@ impl Changes {
 /// The space for the other records of a directory.
 const BESIDES_BYTES: u64 = 4 << 20;
 
-/// Whether an entry of a directory is extracted: by name, whether it is a directory.
-pub type Names = HashMap<Vec<u8>, bool>;
+/// A list: the letter of each name.
+pub type Names = HashMap<Vec<u8>, u8>;
+
+/// GNU tar would rename directories by this archive. It has neither the files of a renamed directory nor its
+/// former name, so no further name may be removed by it.
+#[derive(Debug, thiserror::Error)]
+#[error("the archive renames directories; extract it with GNU tar")]
+pub struct Renames;
 
 /// Decodes a list.
 ///
 /// # Errors
 ///
-/// It is damaged, or GNU tar would rename directories by it.
+/// It is damaged; [`Renames`].
 pub fn names(dumpdir: &[u8]) -> anyhow::Result<Names> {
-    let mut names = HashMap::new();
-    for entry in dumpdir.split(|byte| *byte == 0) {
+    let damaged = || anyhow!("the list of its names is damaged");
+    let entries = dumpdir.strip_suffix(b"\0").ok_or_else(damaged)?;
+    let Some(entries) = entries.strip_suffix(b"\0") else {
+        ensure!(entries.is_empty(), damaged());
+        return Ok(Names::new());
+    };
+    let mut names = Names::new();
+    for entry in entries.split(|byte| *byte == 0) {
         match entry {
-            [] => break,
-            [DIRECTORY, name @ ..] => names.insert(name.to_vec(), true),
-            [ARCHIVED | UNCHANGED, name @ ..] => names.insert(name.to_vec(), false),
-            [b'R' | b'T' | b'X', ..] => bail!("directories were renamed; extract it with GNU tar"),
-            _ => bail!("the list of its names is damaged"),
+            [letter @ (DIRECTORY | ARCHIVED | UNCHANGED), name @ ..] => {
+                names.insert(name.to_vec(), *letter)
+            }
+            [b'R' | b'T' | b'X', ..] => bail!(Renames),
+            _ => bail!(damaged()),
         };
     }
     Ok(names)
 }
 
-/// Removes the entries of a directory that a list does not have, or has as another type.
-pub fn remove_others(dir: &Node, names: &Names) -> Result<(), Error> {
+/// Removes the entries of a directory that a list does not have, or that the archive has as another type.
+pub fn remove_others(dir: &Node, names: &Names) -> anyhow::Result<()> {
+    let mut missing = None;
     for DirItem { name, attr } in dir.entries()? {
         let is_directory = attr.file_type == FileType::Directory;
-        if names.get(&name) != Some(&is_directory) {
-            dir.remove_all(&name, attr.file_type)?;
+        match (names.get(&name), is_directory) {
+            (Some(&DIRECTORY), true) | (Some(&(ARCHIVED | UNCHANGED)), false) => {}
+            // The archive does not have the file either.
+            (Some(&UNCHANGED), true) => missing = Some(name),
+            _ => drop(dir.remove_all(&name, attr.file_type)?),
         }
     }
-    Ok(())
+    match missing {
+        None => Ok(()),
+        Some(name) => bail!(
+            "{} is a directory here and was a file there: an earlier archive was not extracted",
+            printable(&name)
+        ),
+    }
 }
 
 /// The files of which not all names are among the entries.

@@ -67,6 +67,7 @@ pub fn archive_changes(
 ) -> anyhow::Result<u64> {
     let mut archive = Archive::new(files, top, options, out)?;
     let (changes, entries) = Changes::find(files, top, listed)?;
+    changes.unread().iter().for_each(|(path, error)| archive.failed(path, error));
     archive.changes = Some(changes);
     archive.add_all(top, entries.into_iter().map(Ok))?;
     archive.builder.finish()?;

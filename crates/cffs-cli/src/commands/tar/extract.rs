@@ -171,8 +171,9 @@ impl Extract<'_> {
                 bail!("an entry without a name that is not a directory");
             }
             let (node, path) = (self.way.top().try_clone()?, entry.path.clone());
+            let attributes = attributes?;
             self.remove_others(&node, entry, input)?;
-            self.directories.push(Directory { node, path, attributes: attributes? });
+            self.directories.push(Directory { node, path, attributes });
             return Ok(());
         };
         let target = || match &*entry.link {
@@ -274,9 +275,9 @@ impl Extract<'_> {
         let list = match entry.record(changed::DUMPDIR) {
             Some(list) => list.to_vec(),
             None => {
-                let mut list = Vec::new();
-                let mut contents = input.take(tar_wire::archive::EXTENSION_BYTES_MAX);
-                contents.read_to_end(&mut list).map_err(Input)?;
+                let (mut list, most) = (Vec::new(), tar_wire::archive::EXTENSION_BYTES_MAX);
+                input.take(most + 1).read_to_end(&mut list).map_err(Input)?;
+                ensure!(list.len() as u64 <= most, "the list of its names is too long");
                 list
             }
         };
@@ -476,5 +477,7 @@ struct Input(io::Error);
 
 /// Whether no later entry can succeed.
 fn is_final(error: &anyhow::Error) -> bool {
-    error.is::<Input>() || error.downcast_ref::<Error>().is_some_and(Error::is_final)
+    error.is::<Input>()
+        || error.is::<changed::Renames>()
+        || error.downcast_ref::<Error>().is_some_and(Error::is_final)
 }

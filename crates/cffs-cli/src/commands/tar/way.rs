@@ -1,6 +1,5 @@
 //! The directories down to that of the last entry of an archive.
 
-use anyhow::bail;
 use cffs::error::Error;
 use cffs::files::Node;
 use cffs::format::inode::FileType;
@@ -65,7 +64,8 @@ impl Way {
         for name in &names[common..] {
             let next = next(self.end(), name)?;
             if next.file_type() != FileType::Directory {
-                bail!("{} is not a directory; nothing was created", printable(name));
+                let what = format!("{} is not a directory; nothing was created", printable(name));
+                return Err(anyhow::Error::new(Error::NotDirectory).context(what));
             }
             self.names.push(name.to_vec());
             self.nodes.push(next);

@@ -99,3 +99,26 @@ fn an_umask_applies_to_files_with_acls() {
         }
     }
 }
+
+/// Regression: everything below a directory that GNU tar would rename was removed.
+#[test]
+fn an_archive_that_renames_directories_removes_nothing() {
+    let target = volume();
+    target.make_dir_all("/x/old").expect("made");
+    target.write("/x/old/file", b"kept").expect("written");
+    let mut builder = Builder::new(Vec::new());
+    for (name, list) in [("./", &b"Rx/old\0Tx/new\0Dx\0\0"[..]), ("./x/", b"Dnew\0\0")] {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::new(b'D'));
+        header.set_size(list.len() as u64);
+        header.set_mode(0o755);
+        header.set_path(name).expect("short");
+        header.set_cksum();
+        builder.append(&header, list).expect("written");
+    }
+    let bytes = builder.into_inner().expect("written");
+    let options = Options { owner: false, xattrs: false, umask: 0, incremental: true };
+    let error = archive(&target.root(), b"/", &options, &bytes[..]).expect_err("refused");
+    assert!(error.is::<changed::Renames>(), "{error:#}");
+    assert_eq!(target.read("/x/old/file").expect("kept"), b"kept");
+}
