@@ -276,7 +276,9 @@ impl Volume {
             return Ok(());
         }
         let destroy = |file: &mut VnodeGuard<'_>| self.inodes().destroy(file);
-        self.writer.noted(self.accounts.deleted(&self.inodes().layout, &mut file, destroy))
+        let deleted = self.accounts.deleted(&self.inodes().layout, &mut file, destroy);
+        self.references.deleted(ino);
+        self.writer.noted(deleted)
     }
 
     /// Whether a front end, or the kernel, has a reference to a file in addition to the `own` ones of the

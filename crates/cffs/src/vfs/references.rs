@@ -95,7 +95,9 @@ struct Shard {
     counts: Counts,
     /// Inodes without a name that are still in use.
     orphans: HashSet<InodeNo>,
-    /// When the last of them lost its name.
+    /// Former ones that are being deleted: their space is not free yet.
+    deleting: HashSet<InodeNo>,
+    /// When the last orphan lost its name.
     orphaned: Option<Instant>,
 }
 
@@ -192,7 +194,8 @@ impl References {
             let orphans: Vec<InodeNo> = {
                 let shard = shard.lock();
                 let are_recent = is_recent(&shard, LETTING_GO_MAX);
-                shard.orphans.iter().copied().filter(|_| are_recent).collect()
+                let all = shard.orphans.iter().chain(&shard.deleting);
+                all.copied().filter(|_| are_recent).collect()
             };
             orphans.into_iter().any(&wanted)
         };
@@ -208,10 +211,21 @@ impl References {
         self.shard(ino).lock().orphans.remove(&ino);
     }
 
-    /// Takes an unreferenced orphan, to delete it; returns true for one caller only.
+    /// Takes an unreferenced orphan, to delete it; returns true for one caller only, which calls
+    /// [`References::deleted`] afterwards.
     pub(super) fn take_unused(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();
-        shard.counts.get(ino) == 0 && shard.orphans.remove(&ino)
+        let is_taken = shard.counts.get(ino) == 0 && shard.orphans.remove(&ino);
+        if is_taken {
+            shard.deleting.insert(ino);
+        }
+        is_taken
+    }
+
+    /// The space of an orphan that was taken is free, or the deletion failed.
+    pub(super) fn deleted(&self, ino: InodeNo) {
+        let was_taken = self.shard(ino).lock().deleting.remove(&ino);
+        debug_assert!(was_taken, "inode {ino} was not being deleted");
     }
 
     /// Drops all references and returns the orphans, which can now be deleted.

@@ -21,6 +21,16 @@ struct Found {
     above: Option<Rc<Found>>,
 }
 
+/// Frees a chain of directories one by one: recursion would overflow the stack if it is long.
+impl Drop for Found {
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(mut found) = above.and_then(Rc::into_inner) {
+            above = found.above.take();
+        }
+    }
+}
+
 /// Finds the directories of accounts, as far as the tree can be read. Returns them, with those above them.
 pub(super) fn locate(names: &Namespace, accounts: &mut [Uncounted]) -> Result<Vec<Arc<Vnode>>> {
     let mut kept = Vec::new();

@@ -19,6 +19,36 @@ fn a_million_files_made_together_take_a_few_bytes_each() {
     assert!(references.0.iter().all(|shard| shard.lock().counts.blocks.is_empty()));
 }
 
+/// Ends a deletion when a call waits for it.
+struct Deletes<'a>(&'a References, Mutex<u32>);
+
+impl std::fmt::Debug for Deletes<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Deletes")
+    }
+}
+
+impl Waiter for Deletes<'_> {
+    fn about_to_wait(&self) {
+        *self.1.lock() += 1;
+        self.0.deleted(InodeNo(16));
+    }
+}
+
+/// Regression: a call that found no space was repeated while another thread was deleting a file.
+#[test]
+fn a_file_that_is_being_deleted_is_waited_for() {
+    let (references, ino) = (References::default(), InodeNo(16));
+    references.take(ino);
+    assert!(!references.orphan(ino));
+    assert!(references.release(ino, 1) && references.take_unused(ino));
+    let waiter = Deletes(&references, Mutex::new(Rank::Leaf, 0));
+    assert!(references.await_deletions(&waiter, |_| true));
+    assert_eq!(*waiter.1.lock(), 1);
+    assert!(references.await_deletions(&waiter, |_| true));
+    assert_eq!(*waiter.1.lock(), 1, "nothing is being deleted any more");
+}
+
 proptest! {
     /// Against a map of plain counts, with numbers that share blocks and counts beyond a byte.
     #[test]
