@@ -15,7 +15,7 @@ use crate::{image, mounts, names};
 pub fn open_to_read(name: &Path) -> anyhow::Result<Files> {
     let mut refused = None;
     for directory in names::all_mounted(name)? {
-        match attach_to_read(&directory) {
+        match attach_to_read(&directory, name.is_dir()) {
             Ok(files) => return Ok(files),
             // Each mount of several readers has its own user.
             Err(error) => refused = refused.or(Some(error)),
@@ -24,8 +24,11 @@ pub fn open_to_read(name: &Path) -> anyhow::Result<Files> {
     refused.map_or_else(|| image::open_files(name, image::read_only()), Err)
 }
 
-fn attach_to_read(directory: &Path) -> anyhow::Result<Files> {
-    check_below(directory, "read")?;
+/// Of a volume that is not named by a directory, all files are read, also those that a mount hides.
+fn attach_to_read(directory: &Path, is_named: bool) -> anyhow::Result<Files> {
+    if is_named {
+        check_below(directory, "read")?;
+    }
     Files::attach(directory, Access::ReadOnly).with_context(|| directory.display().to_string())
 }
 

@@ -255,8 +255,13 @@ impl Mkfs {
         match &self.journal_device {
             Some(path) => {
                 let bytes = options.journal_bytes;
+                let existed = path.exists();
                 let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
-                options.plan_with_journal_on(journal.geometry(), device)?;
+                let planned = options.plan_with_journal_on(journal.geometry(), device);
+                if planned.is_err() && !existed {
+                    let _ = fs::remove_file(path);
+                }
+                planned?;
             }
             None => drop(options.plan(device)?),
         }

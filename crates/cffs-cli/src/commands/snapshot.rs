@@ -9,18 +9,18 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use cffs_object::Location;
 use cffs_object::versions::{self, Version};
-use cffs_serve::served::control::{self, AskError};
+use cffs_serve::served::control;
 use cffs_serve::socket;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use crate::{image, names};
 
 /// Keep versions of a volume in an object store
 ///
 /// A version is the volume as of its last sync, under a name. If the volume is mounted or served on this
-/// machine, it is synced first. It takes one request, whatever the volume's
+/// machine, it is synced first; if that fails, a message says so. It takes one request, whatever the volume's
 /// size, and space only for data that is overwritten later. Programs can continue to write meanwhile. Any
 /// number of machines can mount a version, read-only and without write access: cffs mount URL@NAME.
 #[derive(Debug, Args)]
@@ -67,9 +67,11 @@ impl Snapshot {
         match &self.what {
             What::Create { kept } => {
                 let at = place(kept)?;
-                sync_here(kept, &at)
-                    .and_then(|()| Ok(versions::create(&at)?))
-                    .with_context(|| kept.display().to_string())?;
+                let volume = without_version(kept, &at);
+                if let Err(error) = sync_here(&volume) {
+                    note!("cffs: {}: not synced before: {error:#}", volume.display());
+                }
+                versions::create(&at).with_context(|| kept.display().to_string())?;
             }
             What::Rm { kept } => {
                 versions::remove(&place(kept)?).with_context(|| kept.display().to_string())?;
@@ -105,18 +107,18 @@ pub fn place(target: &Path) -> anyhow::Result<Location> {
 }
 
 /// Writes all earlier changes to the store, if the server of the volume is on this machine.
-fn sync_here(kept: &Path, at: &Location) -> anyhow::Result<()> {
-    let version = at.version().map_or(0, |name| name.len() + 1);
-    let bytes = kept.as_os_str().as_bytes();
-    let volume = Path::new(OsStr::from_bytes(&bytes[..bytes.len() - version]));
+fn sync_here(volume: &Path) -> anyhow::Result<()> {
     if names::mounted(volume)?.is_none() && socket::server_of_url(volume).is_none() {
         return Ok(());
     }
-    match control::sync(&names::to_ask(volume)?) {
-        // Nothing can have changed.
-        Err(AskError::ReadOnly) => Ok(()),
-        synced => Ok(synced?),
-    }
+    Ok(control::sync(&names::to_ask(volume)?)?)
+}
+
+/// The URL without the name of the version.
+fn without_version(kept: &Path, at: &Location) -> PathBuf {
+    let version = at.version().map_or(0, |name| name.len() + 1);
+    let bytes = kept.as_os_str().as_bytes();
+    PathBuf::from(OsStr::from_bytes(&bytes[..bytes.len() - version]))
 }
 
 fn as_json(version: &Version) -> Value {

@@ -167,19 +167,17 @@ impl Tune {
         if had_journal && self.journal_device.is_some() {
             bail!("the volume has a journal; remove it first: cffs tune --journal none");
         }
+        let open = |path: &PathBuf| {
+            signatures::open_for_journal(path, &self.target, self.journal.unwrap_or(0), false)
+        };
+        let medium = self.journal_device.as_ref().map(open).transpose()?;
         let mode = if had_journal { JournalMode::None } else { JournalMode::On };
         let options = OpenOptions { journal: mode, ..OpenOptions::default() };
         image::open_volume(&self.target, Arc::clone(&device), options)?.close()?;
         mark::claim(&*device, &SystemHost, SystemClock.now(), false)?;
-        let set = match &self.journal_device {
-            Some(path) => {
-                let journal = signatures::open_for_journal(
-                    path,
-                    &self.target,
-                    self.journal.unwrap_or(0),
-                    false,
-                )?;
-                let paired = PairedDevice::new(Arc::clone(&device), journal);
+        let set = match medium {
+            Some(medium) => {
+                let paired = PairedDevice::new(Arc::clone(&device), medium);
                 mkfs::set_journal(&paired, Some(self.journal.unwrap_or(0)))
             }
             None => mkfs::set_journal(&*device, self.journal.filter(|bytes| *bytes > 0)),

@@ -124,8 +124,7 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     assert_eq!(succeed(&mut run(&["cat", url, "/synced"])), "kept");
     count_requests(scratch, &run);
     let source = scratch.path().join("source");
-    let import = ["import", "-q", url, source.to_str().expect("UTF-8"), "/more"];
-    let refused = fail(1, &mut run(&import));
+    let refused = fail(1, &mut run(&["serve", "--nfs", "127.0.0.1:0", url]));
     let opened = format!("open for writing on this host (process {}, since ", server.0.id());
     assert!(refused.contains(&opened), "{refused}");
     assert!(refused.contains("cffs fsck -p --take-over"), "{refused}");

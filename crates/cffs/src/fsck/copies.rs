@@ -108,7 +108,10 @@ impl Copies<'_, '_> {
         for copy in layout.superblock_copies() {
             let area = BlockNo(copy.0 + 1);
             if self.bad.contains(&copy) {
+                // The mark of this check is removed from the superblock, not from the copies.
+                let holder = self.meta.superblock.holder.take();
                 let bytes = self.meta.superblock_block(copy);
+                self.meta.superblock.holder = holder;
                 self.meta.disk.write(layout.block_offset(copy), &bytes)?;
             }
             if self.bad.contains(&area) {

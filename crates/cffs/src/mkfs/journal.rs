@@ -152,8 +152,10 @@ fn change(
         group.write(device, &next)?;
     }
     next.state = State::Clean;
+    // The caller removes its mark from the superblock, not from the copies.
+    let unmarked = Superblock { holder: None, ..next.clone() };
     for copy in Layout::new(&next).superblock_copies() {
-        write_superblock(device, &next, copy)?;
+        write_superblock(device, &unmarked, copy)?;
     }
     device.sync()?;
     write_superblock(device, &next, BlockNo(0))?;
