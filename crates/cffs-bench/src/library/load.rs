@@ -2,6 +2,7 @@
 //! crash and its recovery.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use cffs::clock::TestClock;
@@ -88,7 +89,9 @@ impl Load {
     fn serve(&self, disk: &Disk, seed: u64) -> Result<Served> {
         let options = OpenOptions {
             atime: AtimeMode::Never,
-            // A clean point because the intent log is nearly full is not delayed by the processor's time.
+            // Clean points are made below, in virtual time. One that is made because the intent log is nearly
+            // full is not delayed by the processor's time.
+            clean_every: Duration::MAX,
             clean_share_percent: 100,
             ..OpenOptions::default()
         };
