@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use cffs::device::file::Access;
 use cffs::files::{Files, Node};
 use cffs::vfs::types::OpenOptions;
+use cffs_object::Location;
 
 use crate::names::OnMount;
 use crate::{image, mounts, names};
@@ -61,7 +62,12 @@ enum Opened {
 impl Target {
     /// Opens the files of the volume with this name; if it is mounted, attaches to its server.
     pub fn open(name: &Path) -> anyhow::Result<Target> {
-        if let Some(OnMount { path: directory, .. }) = names::mounted(name)? {
+        let mounted = match names::mounted(name) {
+            // The server does not answer. If another program has taken the volume over, the store knows.
+            Err(_) if Location::url_of(name).is_some() => None,
+            mounted => mounted?,
+        };
+        if let Some(OnMount { path: directory, .. }) = mounted {
             check_below(&directory, "write")?;
             let root = Node::attach(&directory).with_context(|| directory.display().to_string())?;
             return Ok(Target { root, opened: Opened::Mounted(directory) });

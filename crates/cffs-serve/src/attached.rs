@@ -110,6 +110,8 @@ pub(crate) struct Sessions {
     /// Whether a call panicked, so that the volume in memory may be half changed.
     panicked: AtomicBool,
     sharing: Sharing,
+    /// Whether users other than the one who mounted the volume have access (`allow_other`).
+    for_others: bool,
     /// The processors of the server. Threads that serve the kernel are bound to one each.
     processors: Option<CpuSet>,
 }
@@ -148,12 +150,19 @@ struct Lease {
 
 impl Sessions {
     /// Notifies `observer` of changes. No thread runs before the first request for a ticket.
-    pub fn new(volume: Current, observer: Box<dyn Observer>) -> Arc<Sessions> {
+    pub fn new(volume: Current, observer: Box<dyn Observer>, for_others: bool) -> Arc<Sessions> {
         let (state, ended, is_closing, panicked) = Default::default();
-        let (sharing, processors) = (Sharing::new(), sched_getaffinity(None).ok());
-        let sessions =
-            Sessions { volume, observer, state, ended, is_closing, panicked, sharing, processors };
-        Arc::new(sessions)
+        Arc::new(Sessions {
+            volume,
+            observer,
+            state,
+            ended,
+            is_closing,
+            panicked,
+            sharing: Sharing::new(),
+            for_others,
+            processors: sched_getaffinity(None).ok(),
+        })
     }
 
     /// Makes a ticket for a directory and a user, or records the reason why `examine` refuses one. The
@@ -161,7 +170,8 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if too many tickets are unused, or sessions are being ended; [`Error::NotDirectory`].
+    /// [`Error::InUse`] if too many tickets are unused, or sessions are being ended; [`Error::NotDirectory`];
+    /// [`Error::AccessDenied`] if only another user has access to the mount.
     pub fn ask(
         self: &Arc<Self>,
         dir: InodeNo,
@@ -217,6 +227,10 @@ impl Sessions {
         uid: u32,
         examine: impl FnOnce() -> std::result::Result<Asking, &'static str>,
     ) -> Result<()> {
+        // The kernel does not check this for attributes of the directory at which a volume is mounted.
+        if !self.for_others && uid != rustix::process::geteuid().as_raw() {
+            return Err(Error::AccessDenied);
+        }
         self.state.lock().tickets.check_room(uid, Instant::now())?;
         // This takes long, and is not done for a user with too many tickets.
         let asking = examine();

@@ -355,6 +355,9 @@ fn the_name_of_an_image_with_several_mounts_is_enough_only_for_reading() {
     // Root may unmount the mount of another user, and not read it.
     let said = fail(1, &mut run(&scratch, &["ls", "NAME", "/"], &image));
     assert!(said.contains("Permission denied"), "{said}");
+    // Regression: the kernel passes on requests for a ticket at the root of such a mount.
+    let said = fail(1, &mut run(&scratch, &["ls", "NAME", "/"], &mounts[2]));
+    assert!(said.contains("Permission denied"), "{said}");
     succeed(&mut run(&scratch, &["umount", "NAME"], &image));
 }
 

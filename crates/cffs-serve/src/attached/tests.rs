@@ -97,7 +97,7 @@ fn me(privileges: Privileges) -> User {
 }
 
 fn sessions(volume: &Arc<Volume>) -> Arc<Sessions> {
-    Sessions::new(Current::new(Arc::clone(volume)), Box::new(NoObserver))
+    Sessions::new(Current::new(Arc::clone(volume)), Box::new(NoObserver), true)
 }
 
 /// Gets a ticket for the root, and the name of the socket.
@@ -594,7 +594,7 @@ fn slow_sessions(volume: &Arc<Volume>) -> Arc<Sessions> {
     for dir in tree(volume) {
         volume.read_dir(dir, 0, true, &mut |_| true).expect("referenced");
     }
-    Sessions::new(Current::new(Arc::clone(volume)), Box::new(Slow))
+    Sessions::new(Current::new(Arc::clone(volume)), Box::new(Slow), true)
 }
 
 #[test]

@@ -203,7 +203,8 @@ impl Parts {
             .map(|follow| Arc::new(Following::new(follow, volume.clone(), options.caches.clone())));
         let devices = [&options.device, &options.journal].into_iter().flatten().cloned().collect();
         let watch = Arc::clone(&options.watch);
-        let sessions = Sessions::new(volume.clone(), Box::new(options.caches.clone()));
+        let sessions =
+            Sessions::new(volume.clone(), Box::new(options.caches.clone()), options.allow_other);
         let (shown, attached) = (Arc::clone(&served), Arc::clone(&sessions));
         Parts {
             closing: Arc::new(Closing::new(shown, devices, watch, attached)),

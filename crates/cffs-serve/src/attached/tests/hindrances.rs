@@ -96,7 +96,7 @@ fn a_restart_fails_in_time_if_a_call_does_not_end_and_an_unmount_waits_for_it() 
     let _ = volume.lookup(InodeNo::ROOT, b"tree").expect("referenced");
     let (held, receiver) = mpsc::channel();
     let observer = Box::new(Stuck(StdMutex::new(receiver)));
-    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), observer);
+    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), observer, true);
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
     let mut stream = greeted(&socket);
     stream.write_all(&remove_call(ticket, "tree").encode()).expect("sent");
@@ -131,7 +131,7 @@ fn a_volume_in_which_a_call_panicked_is_not_closed() {
     let volume = volume();
     tree(&volume);
     volume.lookup(InodeNo::ROOT, b"tree").expect("referenced");
-    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), Box::new(Panicking));
+    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), Box::new(Panicking), true);
     let (socket, ticket) = ticket(&sessions, me(Privileges::ALL));
     let (done, _) = ask(&greeted(&socket), &remove_call(ticket, "tree"));
     assert_eq!(done, None);

@@ -520,7 +520,7 @@ impl Observer for Told {
 fn the_kernel_is_notified_of_a_file_if_it_may_know_the_file() {
     let (volume, heard) = (volume(), Arc::new(Heard::default()));
     let observer = Box::new(Told(Arc::clone(&heard)));
-    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), observer);
+    let sessions = Sessions::new(Current::new(Arc::clone(&volume)), observer, true);
     let program = Program::new(&sessions, Privileges::ALL);
     let told = || std::mem::take(&mut *heard.0.lock().expect("whole"));
     let none: [&str; 0] = [];

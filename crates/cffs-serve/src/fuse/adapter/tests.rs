@@ -17,7 +17,7 @@ fn adapter(volume: &Arc<Volume>) -> Adapter {
     let current = Current::new(Arc::clone(volume));
     let served = Arc::new(Served::new(current.clone()));
     let (caches, watch) = (KernelCaches::default(), Arc::new(Watch::new(Duration::from_secs(60))));
-    let sessions = Sessions::new(current, Box::new(caches.clone()));
+    let sessions = Sessions::new(current, Box::new(caches.clone()), true);
     let (shown, watched, attached) =
         (Arc::clone(&served), Arc::clone(&watch), Arc::clone(&sessions));
     let closing = Arc::new(Closing::new(shown, Vec::new(), watched, attached));
