@@ -40,7 +40,7 @@ const SCHEDULES: u64 = 1200;
 /// The same for volumes with compressed contents.
 const COMPRESSED_SCHEDULES: u64 = 600;
 /// The number of seeds within which each broken rule must be found.
-const BROKEN_SCHEDULES: u64 = 6000;
+const BROKEN_SCHEDULES: u64 = 40_000;
 /// The number of seeds for two changes of the policy: some fail if the policy in memory follows later.
 const POLICY_SCHEDULES: u64 = 1000;
 /// The number of threads that change files.
