@@ -35,6 +35,24 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Whether this time has passed since a moment; in a schedule, at any call.
+pub fn has_passed(time: Duration, since: Instant) -> bool {
+    #[cfg(feature = "schedules")]
+    if schedule::is_scheduled() {
+        return schedule::random(schedule::TIME_OUT_PART) == 0;
+    }
+    since.elapsed() >= time
+}
+
+/// Ends after this time; in a schedule, after any number of choices.
+pub fn sleep(time: Duration) {
+    #[cfg(feature = "schedules")]
+    if schedule::is_scheduled() {
+        return schedule::sleep();
+    }
+    std::thread::sleep(time);
+}
+
 mod rules;
 #[cfg(feature = "schedules")]
 pub mod schedule;

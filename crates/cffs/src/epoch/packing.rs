@@ -20,7 +20,7 @@ use crate::format::cluster::Compressor;
 use crate::format::inode::FileType;
 use crate::format::superblock::Compression;
 use crate::inode::{Cluster, ClusterPart as Part, InodeCache};
-use crate::lock::{self, Mutex, Rank};
+use crate::lock::{self, Mutex, Rank, Rule};
 use crate::units::{FileBlock, InodeNo, Key};
 
 /// A cluster must save at least this part of the fragments of its contents.
@@ -54,7 +54,9 @@ impl Packed {
             return None;
         }
         let wanted = chosen.iter().filter(|file| is_wanted(file));
-        Some(Packed(pack(inodes, compression.level(), wanted)))
+        let packed = Packed(pack(inodes, compression.level(), wanted));
+        Rule::ClustersCompared.linger();
+        Some(packed)
     }
 
     /// The clusters of the chosen contents, if the gate has been closed since they were compressed.

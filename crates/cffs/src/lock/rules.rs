@@ -14,6 +14,12 @@ pub enum Rule {
     PagesStay,
     /// A page that was changed while an epoch wrote it stays.
     ChangedPagesStay,
+    /// The pieces of an append stay together.
+    AppendsTogether,
+    /// One mark or quota is set or removed at a time.
+    MarksInTurn,
+    /// A trim holds the lock of epochs from finding free space to discarding it.
+    TrimHoldsEpochs,
     /// A change holds the gate.
     GateForChanges,
     /// A change of two directories holds the gate exclusively.
@@ -45,12 +51,13 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The rules whose violations the schedules must detect: all but those of clusters, and
-    /// [`Rule::DirectoryHeld`], which too few schedules detect.
-    pub const ALL: [Rule; 13] = [
+    /// The rules whose violations the schedules must detect: all but those of clusters, and those that have
+    /// workloads of their own.
+    pub const ALL: [Rule; 14] = [
         Rule::SpilledStays,
         Rule::PagesStay,
         Rule::ChangedPagesStay,
+        Rule::TrimHoldsEpochs,
         Rule::GateForChanges,
         Rule::GateAlone,
         Rule::EpochsBeforeGate,

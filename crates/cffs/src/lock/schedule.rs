@@ -32,7 +32,7 @@ use super::Rule;
 /// A schedule with more choices than this counts as endless.
 const CHOICES_MAX: u64 = 2_000_000;
 /// One in this many choices ends a wait with a limit, while other threads can run.
-const TIME_OUT_PART: u64 = 16;
+pub(super) const TIME_OUT_PART: u64 = 16;
 
 /// The threads of one test, and who runs.
 pub struct Schedule {
@@ -117,6 +117,13 @@ fn current() -> Option<(Arc<Schedule>, usize)> {
 pub fn point() {
     if let Some((schedule, me)) = current() {
         schedule.point(me);
+    }
+}
+
+/// Lets other threads run, until the end of the wait is chosen.
+pub(super) fn sleep() {
+    if let Some((schedule, me)) = current() {
+        schedule.wait(me, Wait::Condition { at: 0, is_limited: true });
     }
 }
 

@@ -105,7 +105,7 @@ impl<'a> Marks<'a> {
     pub fn set(&self, name: &str) -> Result<Mark> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = Mark::attribute(name)?;
-        let _turn = self.volume.marking.lock();
+        let _turn = self.volume.marking_turn();
         if self.list()?.iter().any(|mark| mark.name == name) {
             return Err(Error::Exists);
         }
@@ -160,7 +160,7 @@ impl<'a> Marks<'a> {
     pub fn remove(&self, name: &str) -> Result<()> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = [PREFIX, name.as_bytes()].concat();
-        let _turn = self.volume.marking.lock();
+        let _turn = self.volume.marking_turn();
         let root = self.volume.writer.vnode(InodeNo::ROOT)?;
         self.volume.protections.check_unprotected(&root)?;
         let removed = self.volume.change_vnode(Spender::Privileged, &root, |inodes, file| {

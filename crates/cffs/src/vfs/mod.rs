@@ -91,7 +91,7 @@ use crate::format::{Layout, Superblock};
 pub use crate::inode::{Amount, Fill as IntentLogFill};
 use crate::inode::{InodeCache, Vnode, VnodeGuard};
 use crate::journal;
-use crate::lock::{Mutex, Rank};
+use crate::lock::{Mutex, MutexGuard, Rank, Rule};
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
@@ -230,6 +230,11 @@ impl Volume {
 
     pub(crate) fn inodes(&self) -> &InodeCache {
         &self.names.inodes
+    }
+
+    /// Waits until no other thread sets or removes a mark or a quota.
+    fn marking_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        Rule::MarksInTurn.holds().then(|| self.marking.lock())
     }
 
     /// Runs a change ([`EpochWriter::change`]).

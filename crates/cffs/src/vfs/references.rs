@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use foldhash::{HashMap, HashSet};
 
 use super::Volume;
-use crate::lock::{Mutex, Rank};
+use crate::lock::{self, Mutex, Rank};
 use crate::padded::Padded;
 use crate::units::InodeNo;
 use crate::waiter::Waiter;
@@ -199,9 +199,9 @@ impl References {
             };
             orphans.into_iter().any(&wanted)
         };
-        while begun.elapsed() < LETTING_GO_MAX && self.0.iter().any(has_recent) {
+        while !lock::has_passed(LETTING_GO_MAX, begun) && self.0.iter().any(has_recent) {
             waiter.about_to_wait();
-            std::thread::sleep(LETTING_GO_POLL);
+            lock::sleep(LETTING_GO_POLL);
         }
         self.0.iter().any(|shard| is_recent(&shard.lock(), 2 * LETTING_GO_MAX))
     }

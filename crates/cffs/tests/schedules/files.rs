@@ -29,6 +29,11 @@ impl Files {
         }
     }
 
+    /// A file that has a name.
+    pub fn of_mut(&mut self, ino: InodeNo) -> &mut File {
+        self.files.get_mut(&ino).expect("each name has a file")
+    }
+
     /// The files of a directory of a volume.
     pub fn of(volume: &Volume, dir: InodeNo) -> Files {
         let mut found = Files::default();
@@ -46,6 +51,12 @@ impl Files {
 }
 
 impl File {
+    /// Writes bytes, which may extend the file.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes.resize(self.bytes.len().max(at + bytes.len()), 0);
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// A file of a volume.
     pub fn of(volume: &Volume, ino: InodeNo) -> File {
         let size = volume.attr(ino).expect("attr").size as usize;
@@ -66,12 +77,13 @@ pub fn is_uniform(bytes: &[u8]) -> bool {
     bytes.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// Ignores errors that occur if other threads change the same names.
+/// Ignores errors that occur if other threads change the same names, or use the space.
 pub fn allow_races<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(Error::NotFound | Error::Exists | Error::Stale | Error::NoAttribute) => None,
-        Err(Error::EpochNeeded) => None,
+        Err(Error::EpochNeeded | Error::NoSpace) => None,
+        Err(Error::QuotaExceeded(_) | Error::OtherQuota) => None,
         Err(error) => panic!("{error}"),
     }
 }

@@ -15,129 +15,39 @@
 //! contents have seeds of their own, which `CFFS_SCHEDULE_COMPRESSED=1` selects for `one`.
 
 mod device;
+mod directed;
 mod files;
+mod volumes;
 mod work;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use cffs::clock::TestClock;
-use cffs::device::{Image, MemoryDevice};
-use cffs::format::superblock::{Compression, Policy};
+use cffs::format::superblock::Policy;
 use cffs::fsck::{self, CheckOptions};
 use cffs::lock::Rule;
 use cffs::lock::schedule::{self, Body, Ran};
-use cffs::mkfs::{self, MkfsOptions};
-use cffs::tuning::LARGE_DIR_BYTES;
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewFile, NewKind, OpenOptions, SetVolume, Volume};
+use cffs::vfs::{Caller, NewFile, NewKind, SetVolume};
 
 use device::SlowDevice;
 use files::Files;
+use volumes::{Opening, Start, starts};
 use work::Work;
+use work::own::Changer;
 
 /// The default number of seeds.
-const SCHEDULES: u64 = 1200;
+const SCHEDULES: u64 = 2000;
 /// The same for volumes with compressed contents.
-const COMPRESSED_SCHEDULES: u64 = 600;
+const COMPRESSED_SCHEDULES: u64 = 1000;
 /// The number of seeds within which each broken rule must be found.
 const BROKEN_SCHEDULES: u64 = 40_000;
+/// The number of seeds of each directed workload without a broken rule.
+const DIRECTED_SCHEDULES: u64 = 40;
 /// The number of seeds for two changes of the policy: some fail if the policy in memory follows later.
 const POLICY_SCHEDULES: u64 = 1000;
-/// The number of threads that change files.
-const CHANGERS: usize = 3;
-const DEVICE_BYTES: u64 = 16 << 20;
-const JOURNAL_BYTES: u64 = 40 * 4096;
-
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
-}
-
-/// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without
-/// grouping of files, with a journal that is repeatedly full.
-fn kinds() -> Vec<MkfsOptions> {
-    let mut kinds = Vec::new();
-    for (embed, sector_bytes, policy, journal_bytes) in [
-        (true, 4096, Policy::Directory, 0),
-        (true, 512, Policy::Directory, 0),
-        (false, 4096, Policy::Directory, 0),
-        (true, 4096, Policy::None, 0),
-        (true, 4096, Policy::Directory, JOURNAL_BYTES),
-    ] {
-        let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
-        kinds.push(MkfsOptions { embed, sector_bytes, policy, journal_bytes, ..default });
-    }
-    kinds
-}
-
-/// The kinds of volumes with compressed contents: with inodes in directories or in a table, with small
-/// sectors and a journal, with segments so short that most files are large, and are compressed in pieces.
-fn compressed_kinds() -> Vec<MkfsOptions> {
-    let mut kinds = Vec::new();
-    for (embed, sector_bytes, segment_bytes, journal_bytes) in [
-        (true, 4096, 64 << 10, 0),
-        (true, 512, 64 << 10, JOURNAL_BYTES),
-        (false, 4096, 64 << 10, 0),
-        (true, 4096, 4096, 0),
-    ] {
-        let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
-        let compression = Some(Compression::Zstd(1));
-        kinds.push(MkfsOptions {
-            embed,
-            sector_bytes,
-            segment_bytes,
-            journal_bytes,
-            compression,
-            ..default
-        });
-    }
-    kinds
-}
-
-/// The directories of a volume: shared ones, and those of single threads.
-#[derive(Clone)]
-struct Start {
-    image: Image,
-    shared: [InodeNo; 2],
-    own: Vec<InodeNo>,
-}
-
-/// The volumes of the schedules with this work.
-fn starts(work: Work) -> &'static [Start] {
-    static PLAIN: OnceLock<Vec<Start>> = OnceLock::new();
-    static COMPRESSED: OnceLock<Vec<Start>> = OnceLock::new();
-    let (starts, kinds): (_, fn() -> Vec<MkfsOptions>) = match work {
-        Work::Plain => (&PLAIN, kinds),
-        Work::WithClusters => (&COMPRESSED, compressed_kinds),
-    };
-    starts.get_or_init(|| kinds().iter().map(start).collect())
-}
-
-fn start(options: &MkfsOptions) -> Start {
-    let device = Arc::new(SlowDevice(MemoryDevice::new(DEVICE_BYTES)));
-    mkfs::make(&*device, options).expect("mkfs");
-    let volume = open(&device, 64 << 10, LARGE_DIR_BYTES);
-    let make = |name: String| {
-        let new = work::new(NewKind::Directory);
-        volume.make(&Caller::ROOT, InodeNo::ROOT, name.as_bytes(), &new).expect("made").ino
-    };
-    let shared = [make("shared".into()), make("shared too".into())];
-    let own = (0..CHANGERS).map(|number| make(format!("own {number}"))).collect();
-    volume.close().expect("closed");
-    Start { image: device.0.snapshot(), shared, own }
-}
-
-fn open(device: &Arc<SlowDevice>, cache_bytes: u64, large_dir_bytes: u64) -> Volume {
-    let options = OpenOptions {
-        cache_bytes,
-        large_dir_bytes,
-        dirty_bytes_max: 64 << 10,
-        early_bytes: 8 << 10,
-        epoch_interval: std::time::Duration::ZERO,
-        clean_after: std::time::Duration::MAX,
-        clean_every: std::time::Duration::MAX,
-        ..OpenOptions::default()
-    };
-    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
 /// The choices of a schedule, and the clusters that were written meanwhile.
@@ -151,32 +61,38 @@ struct Outcome {
 fn run(work: Work, seed: u64, broken: Option<Rule>) -> Result<Outcome, String> {
     let kinds = starts(work).len() as u64;
     let start = &starts(work)[(seed % kinds) as usize];
-    let device = Arc::new(SlowDevice(MemoryDevice::from_image(start.image.clone())));
-    // With very little memory, nearly everything evictable is evicted at once; with a little more, some of it
-    // stays.
-    let cache_bytes = if seed / kinds / 2 % 2 == 1 { 1 << 20 } else { 64 << 10 };
-    // In half of the schedules, each directory has an index, and is noted in the intent log by block.
-    let large_dir_bytes = if seed / kinds / 4 % 2 == 1 { 0 } else { LARGE_DIR_BYTES };
-    let volume = open(&device, cache_bytes, large_dir_bytes);
+    let device = start.device();
+    // Each part of the seed chooses one property.
+    let part = |number: u32| (seed / kinds) >> number & 1 == 1;
+    let volume = Opening {
+        // With very little memory, nearly everything evictable is evicted at once; with a little more, some
+        // of it stays.
+        has_memory: part(1),
+        // Each directory has an index, and is noted in the intent log by block.
+        has_indexes: part(2),
+        discards: part(3),
+    }
+    .open(&device);
     let known: Vec<Mutex<Files>> = start.own.iter().map(|_| Mutex::default()).collect();
-    let with_prefetch = seed / kinds % 2 == 1;
+    let with_prefetch = part(0);
     let mut bodies: Vec<Body<'_>> = Vec::new();
-    for (dir, files) in start.own.iter().zip(&known) {
-        let volume = &volume;
+    for (number, files) in known.iter().enumerate() {
+        let mut changer = Changer::new(work, &volume, start, number);
         bodies.push(Box::new(move || {
-            let mut known = Files::default();
-            work::change(work, volume, *dir, start.shared, &mut known);
-            *files.lock().expect("no other thread has it") = known;
+            changer.run();
+            *files.lock().expect("no other thread has it") = changer.files;
         }));
     }
+    let take_care = || work::take_care(work, &volume, start);
     bodies.push(Box::new(|| match with_prefetch {
-        true => volume.with_prefetch(2, || work::take_care(work, &volume)),
-        false => work::take_care(work, &volume),
+        true => volume.with_prefetch(2, take_care),
+        false => take_care(),
     }));
     let ran = schedule::run(seed, broken, bodies)?;
     let clusters_written = volume.stats().clusters_written;
     let look = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         start.shared.iter().for_each(|dir| work::compare_names(&volume, *dir));
+        cffs_testing::quota::check(&volume).expect("accounts are right");
         volume.close().expect("closed");
         check(&device, start, &known);
     }));
@@ -193,7 +109,7 @@ fn check(device: &Arc<SlowDevice>, start: &Start, known: &[Mutex<Files>]) {
     let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
     let report = fsck::check(&**device, &options, &()).expect("the check runs");
     assert_eq!(report.problems, [], "fsck finds problems");
-    let volume = open(device, 64 << 10, LARGE_DIR_BYTES);
+    let volume = Opening::default().open(device);
     for (dir, files) in start.own.iter().zip(known) {
         let found = Files::of(&volume, *dir);
         assert!(found == *files.lock().expect("no other thread"), "not as its thread left it");
@@ -264,9 +180,7 @@ fn the_later_of_two_changes_of_the_policy_holds() {
     be_quiet();
     let policies = [Policy::Owner, Policy::Time];
     for seed in 0..POLICY_SCHEDULES {
-        let image = starts(Work::Plain)[0].image.clone();
-        let device = Arc::new(SlowDevice(MemoryDevice::from_image(image)));
-        let volume = open(&device, 64 << 10, LARGE_DIR_BYTES);
+        let volume = Opening::default().open(&starts(Work::Plain)[0].device());
         let tune = |policy| -> Body<'_> {
             let changes = SetVolume { policy: Some(policy), ..SetVolume::default() };
             let volume = &volume;
@@ -286,18 +200,32 @@ fn the_later_of_two_changes_of_the_policy_holds() {
     }
 }
 
+/// The seeds within which a broken rule is found: the first one that needs the rule, and its failure.
+fn missed_by(
+    rule: Rule,
+    run: impl Fn(u64, Option<Rule>) -> Result<(), String>,
+) -> Option<(u64, String)> {
+    (0..BROKEN_SCHEDULES).find_map(|seed| {
+        let why = run(seed, Some(rule)).err()?;
+        // A seed that fails without a broken rule proves nothing.
+        run(seed, None).is_ok().then_some((seed, why))
+    })
+}
+
 /// Asserts that each of these rules is needed.
-fn all_are_missed(work: Work, rules: &[Rule]) {
+fn all_are_missed(
+    rules: impl IntoIterator<Item = (Rule, impl Fn(u64, Option<Rule>) -> Result<(), String>)>,
+) {
     be_quiet();
     let mut survivors = Vec::new();
-    for &rule in rules {
-        let caught = (0..BROKEN_SCHEDULES).find_map(|seed| {
-            let why = run(work, seed, Some(rule)).err()?;
-            // A seed that fails without a broken rule proves nothing.
-            run(work, seed, None).is_ok().then_some((seed, why))
-        });
+    for (rule, run) in rules {
+        let begun = Instant::now();
+        let caught = missed_by(rule, run);
+        let seconds = begun.elapsed().as_secs_f64();
         match caught {
-            Some((seed, why)) => println!("{rule:?} was caught by seed {seed}: {why}"),
+            Some((seed, why)) => {
+                println!("{rule:?} was caught by seed {seed}, in {seconds:.1} s: {why}");
+            }
             None => {
                 println!("{rule:?} survived {BROKEN_SCHEDULES} schedules");
                 survivors.push(rule);
@@ -307,16 +235,36 @@ fn all_are_missed(work: Work, rules: &[Rule]) {
     assert!(survivors.is_empty(), "not missed: {survivors:?}");
 }
 
+fn with_work(
+    work: Work,
+    rules: &[Rule],
+) -> impl Iterator<Item = (Rule, impl Fn(u64, Option<Rule>) -> Result<(), String>)> {
+    rules.iter().map(move |rule| (*rule, move |seed, broken| run(work, seed, broken).map(drop)))
+}
+
 /// Each rule of the lock table that can be broken separately, and the rule about data in flight, is needed.
 #[test]
 fn every_rule_is_missed() {
-    all_are_missed(Work::Plain, &Rule::ALL);
+    all_are_missed(with_work(Work::Plain, &Rule::ALL));
 }
 
 /// So is each rule about clusters, and about contents in flight to a cluster.
 #[test]
 fn every_rule_of_clusters_is_missed() {
-    all_are_missed(Work::WithClusters, &Rule::OF_CLUSTERS);
+    all_are_missed(with_work(Work::WithClusters, &Rule::OF_CLUSTERS));
+}
+
+/// So is each rule with a workload of its own.
+#[test]
+fn every_rule_of_a_directed_workload_is_missed() {
+    be_quiet();
+    for (rule, run) in directed::ALL {
+        for seed in 0..DIRECTED_SCHEDULES {
+            run(seed, None)
+                .unwrap_or_else(|why| panic!("the work of {rule:?}, seed {seed}: {why}"));
+        }
+    }
+    all_are_missed(directed::ALL);
 }
 
 #[test]
