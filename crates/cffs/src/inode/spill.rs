@@ -9,6 +9,7 @@ use super::{SpacePlan, VnodeGuard, VnodeState};
 use crate::alloc::{Kind, Owner, Request};
 use crate::error::{Error, Result};
 use crate::format::xattr;
+use crate::lock::Rule;
 use crate::units::{FragNo, FragRun};
 
 impl SpacePlan<'_> {
@@ -92,9 +93,17 @@ impl SpacePlan<'_> {
             return Ok(());
         }
         self.alloc.promise(len.into(), file.spender)?;
-        self.alloc.withdraw(len.into());
-        let run = self.place_xattrs(file, len)?;
-        self.alloc.free(std::mem::replace(&mut file.promised.xattr_space, run));
+        // If the promise ended before, another change could get one for the same space.
+        let is_held = Rule::PromiseHeld.holds();
+        let withdraw = || self.alloc.withdraw(len.into());
+        if !is_held {
+            withdraw();
+        }
+        let run = self.place_xattrs(file, len);
+        if is_held {
+            withdraw();
+        }
+        self.alloc.free(std::mem::replace(&mut file.promised.xattr_space, run?));
         Ok(())
     }
 

@@ -20,6 +20,8 @@ pub enum Rule {
     MarksInTurn,
     /// A trim holds the lock of epochs from finding free space to discarding it.
     TrimHoldsEpochs,
+    /// Space is promised to a change until the change has taken it.
+    PromiseHeld,
     /// A change holds the gate.
     GateForChanges,
     /// A change of two directories holds the gate exclusively.
