@@ -184,7 +184,7 @@ impl LibraryPlan {
     pub(crate) fn disk(&self, peer: Peer) -> Result<Disk> {
         let defaults = MkfsOptions::default();
         let policy = match peer {
-            Peer::CffsNoGroups => Policy::None,
+            Peer::CffsNoGroups | Peer::CffsFirstFit => Policy::None,
             Peer::CffsPlain => Policy::Scattered,
             _ => defaults.policy,
         };
@@ -196,9 +196,10 @@ impl LibraryPlan {
         let geometry = Geometry { size_bytes: self.size, sector_bytes: self.profile.sector_size() };
         let memory = MemoryDevice::with_geometry(geometry);
         let disk = VirtualDisk::new(memory, self.profile, self.stroke);
+        let is_plain = matches!(peer, Peer::CffsPlain | Peer::CffsFirstFit);
         let options = MkfsOptions {
-            embed: !matches!(peer, Peer::CffsNoEmbed | Peer::CffsPlain),
-            inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
+            embed: !is_plain && peer != Peer::CffsNoEmbed,
+            inline: !is_plain && peer != Peer::CffsNoInline,
             policy,
             journal_bytes: self.journal_bytes,
             // A fixed value, so that two runs are identical.

@@ -33,8 +33,11 @@ pub enum Peer {
     CffsNoInline,
     /// C-FFS that places each file by itself.
     CffsNoGroups,
-    /// C-FFS with all of these switched off: the plain FFS that the papers compare with.
+    /// C-FFS with all of these switched off, and with the layout of a file server in use: the plain FFS that
+    /// USENIX'97 compares with.
     CffsPlain,
+    /// The same, but each file takes the first free place: the plain FFS that the thesis compares with.
+    CffsFirstFit,
     /// C-FFS that compresses the contents of neighbouring files together.
     CffsCompressed,
     /// C-FFS without a journal.
@@ -57,7 +60,7 @@ pub enum Peer {
 
 impl Peer {
     /// All peers, in the order of the reports.
-    pub const ALL: [Peer; 14] = [
+    pub const ALL: [Peer; 15] = [
         Peer::Cffs,
         Peer::CffsCompressed,
         Peer::Ext4,
@@ -70,6 +73,7 @@ impl Peer {
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
         Peer::CffsPlain,
+        Peer::CffsFirstFit,
         Peer::CffsNoJournal,
         Peer::CffsJournalDevice,
     ];
@@ -107,6 +111,7 @@ impl Peer {
             Peer::CffsNoInline => "cffs^inline",
             Peer::CffsNoGroups => "cffs^groups",
             Peer::CffsPlain => "cffs-plain",
+            Peer::CffsFirstFit => "cffs-first-fit",
             Peer::CffsCompressed => "cffs+zstd",
             Peer::CffsNoJournal => "cffs^journal",
             Peer::CffsJournalDevice => "cffs+journal-device",
@@ -144,6 +149,9 @@ impl Peer {
                 "--journal",
                 "none",
             ]),
+            Peer::CffsFirstFit => {
+                Some(&["--features", "^embed,^inline", "--policy", "none", "--journal", "none"])
+            }
             Peer::CffsCompressed => Some(&["--compress", "zstd"]),
             Peer::CffsNoJournal => Some(&["--journal", "none"]),
             Peer::CffsJournalDevice => Some(&["--journal", "60M"]),

@@ -235,6 +235,7 @@ fn called(peer: Peer) -> String {
         Peer::CffsNoInline => "C-FFS without inlining",
         Peer::CffsNoGroups => "C-FFS without grouping",
         Peer::CffsPlain => "conventional",
+        Peer::CffsFirstFit => "conventional, first fit",
         other => other.name(),
     })
 }
