@@ -9,14 +9,18 @@ if ((EUID != 0)); then
     echo "place-study: mounting needs root" >&2
     exit 1
 fi
-cargo build --quiet --release --locked -p cffs-cli -p cffs-place
+cargo build --quiet --release --locked -p cffs-cli -p cffs-place -p cffs-bench
 scratch=$(mktemp -d /dev/shm/place-study.XXXXXX)
 cleanup() {
     umount -q "$scratch/mnt" || umount -ql "$scratch/mnt" || true
-    losetup --noheadings --output NAME --associated "$scratch/image" | xargs -r losetup --detach
+    for image in "$scratch/image" "$scratch/served/disk"; do
+        losetup --noheadings --output NAME --associated "$image" | xargs -r losetup --detach
+    done
+    umount -q "$scratch/served" || true
     rm -rf "$scratch"
 }
 trap cleanup EXIT
 report=docs/performance/place.md
-python3 scripts/place_study.py "${CARGO_TARGET_DIR:-target}/release/place" "$scratch" >"$scratch/report"
+programs=${CARGO_TARGET_DIR:-target}/release
+python3 scripts/place_study.py "$programs/place" "$programs/cffs-bench" "$scratch" >"$scratch/report"
 cat "$scratch/report" >"$report"
