@@ -66,7 +66,7 @@ class Volume:
 
 
 class DiskVolume(Volume):
-    """The same on an emulated Atlas II, which has seven zones. It has delays only for what is timed."""
+    """The same on an emulated Atlas II, which has seven zones. It has delays only while it is timed."""
 
     def __enter__(self):
         served, self.socket = self.image.with_name("served"), str(self.image.with_name("control"))
@@ -89,7 +89,7 @@ class DiskVolume(Volume):
         self.disk.wait()
 
     def busy_seconds(self, paths):
-        """The time for which the disk is busy while files are read one by one, with their inodes in memory."""
+        """The time for which the disk is busy while files are read, with their inodes in memory."""
         self.chill()
         for path in paths:
             os.stat(path)
@@ -217,7 +217,7 @@ def figures_3_to_5(scratch):
     table("Figure 5: copying a tree of 500 files in 50 directories", header, rows)
 
 
-TIMED = """Read cold, with inodes in memory, on an emulated Quantum Atlas II (`cffs-bench disk --profile atlas-ii`).
+TIMED = """Read cold, with inodes in memory, on an emulated Atlas II (`cffs-bench disk --profile atlas-ii`).
 Times are those for which the disk is busy. They depend on the angle of the platter at each request, so they
 differ by up to 4% between runs."""
 
@@ -240,8 +240,8 @@ def figure_6(scratch):
             rows.append([name, f"{travel(shuffled):.1f}", f"{seconds:.2f}", f"{travel(best):.2f}"])
     header = ["200 files of 8 KiB in", "random order: MB apart", "s", "order of the device: MB apart"]
     table("Figure 6: files read one after the other", header, rows, TIMED)
-    print("In the order of the device the time depends on the reader: if the disk has turned past the next file, it")
-    print("waits for almost a turn.\n")
+    print("In the order of the device the time depends on the reader: if the disk has turned past the next")
+    print("file, it waits for almost a turn.\n")
 
 
 def figure_7(scratch):

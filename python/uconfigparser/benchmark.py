@@ -37,7 +37,7 @@ def median_us(call, rounds):
 
 
 def counts(call):
-    """The files that a call opens, the bytes that it reads and writes, and the lines of Python it executes."""
+    """The files that a call opens, the bytes that it moves, and the lines of Python that it executes."""
     opened = lines = 0
 
     def audit(event, _):

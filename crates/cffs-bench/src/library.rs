@@ -273,19 +273,32 @@ pub(crate) fn phase(
     counts: (&str, u64, u64),
     work: impl FnOnce(&Volume) -> Result<()>,
 ) -> Result<Phase> {
-    phase_with(disk, OpenOptions::default().cache_bytes, counts, work)
+    phase_after(disk, OpenOptions::default(), counts, |_| Ok(()), work)
 }
 
 /// Like `phase`, with a cache of another size.
 pub(crate) fn phase_with(
     disk: &Disk,
     cache_bytes: u64,
-    (name, files, bytes): (&str, u64, u64),
+    counts: (&str, u64, u64),
     work: impl FnOnce(&Volume) -> Result<()>,
 ) -> Result<Phase> {
-    let options = OpenOptions { atime: AtimeMode::Never, cache_bytes, ..OpenOptions::default() };
+    let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    phase_after(disk, options, counts, |_| Ok(()), work)
+}
+
+/// Like `phase`, with these options, and after `first`, which is not measured.
+pub(crate) fn phase_after(
+    disk: &Disk,
+    options: OpenOptions,
+    (name, files, bytes): (&str, u64, u64),
+    first: impl FnOnce(&Volume) -> Result<()>,
+    work: impl FnOnce(&Volume) -> Result<()>,
+) -> Result<Phase> {
+    let options = OpenOptions { atime: AtimeMode::Never, ..options };
     let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)
         .with_context(|| format!("open the volume before {name}"))?;
+    first(&volume).with_context(|| format!("before phase {name}"))?;
     disk.power_cycle();
     let (before, started) = (disk.counters(), disk.now());
     work(&volume).with_context(|| format!("phase {name}"))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::format::superblock::ErrorsPolicy;
 use crate::host::Host;
 use crate::trace::Recorder;
-use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES, LARGE_DIR_BYTES};
+use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES, LARGE_DIR_BYTES, Tuning};
 use crate::waiter::{InPlace, Waiter};
 
 /// When a read sets the access time.
@@ -64,6 +64,8 @@ pub struct OpenOptions {
     /// Bytes that the device streams in the time of a seek: the sizes of reads, places and writes are
     /// multiples of it ([`Tuning`](crate::tuning::Tuning)).
     pub break_even_bytes: u64,
+    /// Changes the figures derived from this, for measurements of single ones.
+    pub tune: fn(&mut Tuning),
     /// How long changes stay in memory before the background epoch.
     pub epoch_interval: Duration,
     /// How long nothing is changed before the background writes derived state and marks the volume as clean;
@@ -109,6 +111,7 @@ impl Default for OpenOptions {
             fsync_leaves_bytes: FSYNC_LEAVES_BYTES,
             large_dir_bytes: LARGE_DIR_BYTES,
             break_even_bytes: BREAK_EVEN_BYTES,
+            tune: |_| (),
             epoch_interval: Duration::from_secs(5),
             clean_after: Duration::from_secs(10),
             clean_every: Duration::from_secs(30),

@@ -1,14 +1,16 @@
-//! The programs of a developer on a source tree, in virtual time: check out, compile, search, remove.
+//! The programs of a developer on a source tree, in virtual time: check out, compile, search, clean, remove.
 //!
 //! Replays the programs of the thesis's table 4.3: their calls, without the computation between them.
 
 use anyhow::{Context, Result};
 use cffs::format::inode::FileType;
+use cffs::tuning::Tuning;
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewKind, Volume};
+use cffs::vfs::{Caller, NewKind, OpenOptions, Volume};
 
 use super::trees::{READ, read_all, walk};
-use super::{Disk, LibraryPlan, make, phase};
+use super::{Disk, LibraryPlan, make, phase, phase_after};
+use crate::peer::Peer;
 use crate::workload::Phase;
 use crate::workload::contents::Contents;
 use crate::workload::random::{LogNormal, Random};
@@ -28,6 +30,30 @@ struct SourceFile {
     size: u64,
 }
 
+/// The sources that are compiled; the others are headers.
+fn compiled(tree: &[SourceFile]) -> impl Iterator<Item = (usize, &SourceFile)> {
+    tree.iter().enumerate().filter(|(i, _)| i.is_multiple_of(2))
+}
+
+fn search(disk: &Disk, options: OpenOptions, tree: &[SourceFile]) -> Result<Phase> {
+    let files = (tree.len() + compiled(tree).count()) as u64;
+    let mut bytes = 0;
+    let mut phase = phase_after(
+        disk,
+        options,
+        ("search", files, 0),
+        |_| Ok(()),
+        |volume| {
+            let top = volume.lookup(InodeNo::ROOT, TOP.as_bytes())?.ino;
+            bytes = walk(volume, top, true, true)?;
+            volume.release(top, 1);
+            Ok(())
+        },
+    )?;
+    phase.bytes = bytes;
+    Ok(phase)
+}
+
 /// The size of a source's object file.
 fn object_bytes(source: &SourceFile) -> u64 {
     (source.size * 2).min(SIZE_MAX as u64)
@@ -37,24 +63,49 @@ impl LibraryPlan {
     /// Runs the programs over a tree of `files` files, on a volume that may have others.
     pub fn programs(&self, disk: &Disk, files: u64) -> Result<Vec<Phase>> {
         let tree = self.sources(files);
+        let mut phases = self.built(disk, &tree)?;
+        phases.push(search(disk, OpenOptions::default(), &tree)?);
+        phases.push(phase(disk, ("clean", compiled(&tree).count() as u64, 0), |volume| {
+            for (_, file) in compiled(&tree) {
+                let dir = descend(volume, &file.path, false)?;
+                volume.unlink(&Caller::ROOT, dir, format!("{}.o", file.name).as_bytes())?;
+                volume.release(dir, 1);
+            }
+            Ok(())
+        })?);
+        phases.push(phase(disk, ("remove", files, 0), |volume| {
+            remove(volume, InodeNo::ROOT, TOP.as_bytes())
+        })?);
+        Ok(phases)
+    }
+
+    /// Searches a built tree on a new volume, with changed figures.
+    pub fn search(&self, peer: Peer, files: u64, tune: fn(&mut Tuning)) -> Result<Phase> {
+        let (disk, tree) = (self.disk(peer)?, self.sources(files));
+        self.built(&disk, &tree)?;
+        search(&disk, OpenOptions { tune, ..OpenOptions::default() }, &tree)
+    }
+
+    /// Checks out and compiles a tree.
+    fn built(&self, disk: &Disk, tree: &[SourceFile]) -> Result<Vec<Phase>> {
+        let files = tree.len() as u64;
         let contents = Contents::new(self.seed, SIZE_MAX);
         let mut random = Random::new(self.seed ^ 1);
         let bytes = tree.iter().map(|file| file.size).sum();
         let mut phases = vec![phase(disk, ("check out", files, bytes), |volume| {
             make(volume, InodeNo::ROOT, TOP, NewKind::Directory)?;
-            for (i, file) in (0..).zip(&tree) {
+            for (i, file) in (0..).zip(tree) {
                 let dir = descend(volume, &file.path, true)?;
                 write(volume, dir, &file.name, contents.of(i, file.size as usize))?;
                 volume.release(dir, 1);
             }
             Ok(())
         })?];
-        let sources = || tree.iter().enumerate().filter(|(i, _)| i.is_multiple_of(2));
-        let (compiled, objects) =
-            (sources().count() as u64, sources().map(|s| object_bytes(s.1)).sum());
-        phases.push(phase(disk, ("compile", compiled, objects), |volume| {
+        let (count, objects) =
+            (compiled(tree).count() as u64, compiled(tree).map(|s| object_bytes(s.1)).sum());
+        phases.push(phase(disk, ("compile", count, objects), |volume| {
             let mut buffer = vec![0; READ];
-            for (i, file) in sources() {
+            for (i, file) in compiled(tree) {
                 read_file(volume, file, &mut buffer)?;
                 for _ in 0..HEADERS.min(files / 2) {
                     let header = random.below(files / 2) as usize * 2 + 1;
@@ -66,15 +117,6 @@ impl LibraryPlan {
                 volume.release(dir, 1);
             }
             Ok(())
-        })?);
-        phases.push(phase(disk, ("search", files + compiled, 0), |volume| {
-            let top = volume.lookup(InodeNo::ROOT, TOP.as_bytes())?.ino;
-            walk(volume, top, true, true)?;
-            volume.release(top, 1);
-            Ok(())
-        })?);
-        phases.push(phase(disk, ("remove", files + compiled, 0), |volume| {
-            remove(volume, InodeNo::ROOT, TOP.as_bytes())
         })?);
         Ok(phases)
     }

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use cffs::units::InodeNo;
-use cffs::vfs::{Caller, NewKind, SetAttr, Volume};
+use cffs::vfs::{Caller, NewKind, OpenOptions, SetAttr, Volume};
 
-use super::{LibraryPlan, find, make, phase, phase_with};
+use super::trees::walk;
+use super::{LibraryPlan, find, make, phase, phase_after};
 use crate::peer::Peer;
 use crate::workload::Phase;
 use crate::workload::contents::Contents;
@@ -113,13 +114,15 @@ impl LibraryPlan {
         Ok(vec![create, read])
     }
 
-    /// A server with one client and a cache smaller than its files: figure 5 of the paper.
+    /// A server with one client and a cache of this size: figure 5 of the paper. If `is_warm`, all files are
+    /// read before.
     pub fn server(
         &self,
         peer: Peer,
         kind: Kind,
         (files, size): (u64, usize),
         (requests, cache_bytes): (u64, u64),
+        is_warm: bool,
     ) -> Result<Phase> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, size.max(LOG_LINE));
@@ -142,7 +145,14 @@ impl LibraryPlan {
         let operations = requests * (reads + u64::from(kind != Kind::Web));
         let mut random = Random::new(self.seed);
         let mut buffer = vec![0; size];
-        phase_with(&disk, cache_bytes, ("serve", operations, 0), |volume| {
+        let warm = |volume: &Volume| {
+            if is_warm {
+                walk(volume, InodeNo::ROOT, true, true)?;
+            }
+            Ok(())
+        };
+        let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+        phase_after(&disk, options, ("serve", operations, 0), warm, |volume| {
             let log = volume.lookup(InodeNo::ROOT, b"log")?.ino;
             for request in 0..requests {
                 if kind != Kind::Web {

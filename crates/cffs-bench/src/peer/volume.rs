@@ -101,10 +101,15 @@ impl Volume {
 
     /// Unmounts the file system, checks it with its own program, and mounts it again.
     pub fn check(&mut self) -> Result<()> {
-        self.unmount()?;
-        let device = self.device.as_ref().context("a block device")?.path();
-        self.spec.peer.check(device)?;
+        let peer = self.spec.peer;
+        peer.check(self.at_rest()?)?;
         self.mount()
+    }
+
+    /// Unmounts the file system; returns its device.
+    pub fn at_rest(&mut self) -> Result<&Path> {
+        self.unmount()?;
+        Ok(self.device.as_ref().context("a block device")?.path())
     }
 
     /// Gives C-FFS a cache of this size, from its next mount on.

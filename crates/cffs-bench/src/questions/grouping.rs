@@ -1,12 +1,20 @@
 //! Whether small files are stored together: after years of use, and on current file systems.
 
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use cffs::clock::SystemClock;
+use cffs::device::{Access, FileDevice};
 use cffs::files::layout::survey;
+use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::OpenOptions;
+use cffs_place::extents;
 
 use super::{OF_THE_THESIS, Plan, Table, called};
 use crate::compare;
@@ -74,9 +82,11 @@ pub fn today(plan: &Plan) -> Result<Vec<Table>> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root may mount");
     }
-    let header =
-        ["tree", "", "behind the one before", "requests per file", "ms of the disk per file"];
+    let header = ["tree", "", "requests per file", "ms of the disk per file"];
     let mut table = Table::inexact(header, 2);
+    let header =
+        ["tree", "", "behind its directory", "the one before, as listed", "by name", "at best"];
+    let mut adjacent = Table::inexact(header, 2);
     let peers: &[Peer] = match plan.scale {
         Scale::Full => &[Peer::Ext4, Peer::Xfs, Peer::Btrfs, Peer::Cffs],
         Scale::Quick => &[Peer::Ext4],
@@ -84,22 +94,23 @@ pub fn today(plan: &Plan) -> Result<Vec<Table>> {
     for (tree, workload) in [("fresh", Workload::FreshTree), ("aged", Workload::AgedTree)] {
         for &peer in peers {
             let measured = mounted(plan, peer, workload);
-            let (scan, adjacent) = measured.with_context(|| format!("{peer}, {tree}"))?;
+            let (scan, placed) = measured.with_context(|| format!("{peer}, {tree}"))?;
             let busy = scan.device.unwrap_or_default().busy_secs() * 1e3 / scan.files.max(1) as f64;
             table.row([
                 tree.to_owned(),
                 peer.to_string(),
-                adjacent.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0)),
                 figure(scan.requests_per_file().context("requests were counted")?),
                 figure(busy),
             ]);
+            let [first, listed, by_name, best] = adjacency(&placed);
+            adjacent.row([tree.to_owned(), peer.to_string(), first, listed, by_name, best]);
         }
     }
-    Ok(vec![table.grouped()])
+    Ok(vec![table.grouped(), adjacent.grouped()])
 }
 
-/// Scans a tree on a mounted volume. Also returns the share of files that begin where the previous file ends.
-fn mounted(plan: &Plan, peer: Peer, workload: Workload) -> Result<(Phase, Option<f64>)> {
+/// Scans a tree on a mounted volume. Also returns the places of its files.
+fn mounted(plan: &Plan, peer: Peer, workload: Workload) -> Result<(Phase, Vec<Placed>)> {
     let mut volume = Volume::make(VolumeSpec {
         peer,
         profile: Profile::Hdd7200,
@@ -115,16 +126,82 @@ fn mounted(plan: &Plan, peer: Peer, workload: Workload) -> Result<(Phase, Option
     workload.run(&mut session, Scale::Quick, plan.seed)?;
     let scan = session.finish().into_iter().find(|phase| phase.name == "scan").context("a scan")?;
     volume.set_free(true);
-    let adjacent = if peer.is_cffs() { None } else { Some(adjacent(volume.root())?) };
+    let placed = if peer.is_cffs() {
+        on_cffs(volume.at_rest()?)?
+    } else {
+        cffs_place::tree::walk(volume.root(), true, |_| {})?.0.iter().map(by_kernel).collect()
+    };
     volume.dismantle()?;
-    Ok((scan, adjacent))
+    Ok((scan, placed))
 }
 
-fn adjacent(root: &Path) -> Result<f64> {
-    let volume = cffs_place::volume::Volume::of(root)?;
-    let (directories, _) = cffs_place::tree::walk(root, true, |_| {})?;
-    let found = cffs_place::predict::predict(&volume, &directories);
-    let files: u64 = found.iter().map(|found| found.files).sum();
-    let adjacent: u64 = found.iter().map(|found| found.adjacent).sum();
-    Ok(adjacent as f64 / files.max(1) as f64)
+/// A directory and its files that have blocks.
+struct Placed {
+    /// Where the blocks of the directory end, if it has any.
+    end: Option<u64>,
+    /// The names of the files, and where the blocks of each begin and end, in the order of a listing.
+    files: Vec<(Vec<u8>, u64, u64)>,
+}
+
+/// A directory as the kernel reports it.
+fn by_kernel(directory: &cffs_place::tree::Directory) -> Placed {
+    let listed = fs::read_dir(&directory.path).into_iter().flatten().flatten();
+    let files = listed.filter_map(|entry| {
+        let path = entry.path();
+        let file = directory.files.iter().find(|file| file.path == path)?;
+        let last = file.extents.iter().rfind(|extent| extent.kind == extents::Kind::Plain)?;
+        Some((entry.file_name().as_bytes().to_vec(), file.begin()?, last.physical_end()))
+    });
+    let last = directory.extents.iter().rfind(|extent| extent.kind == extents::Kind::Plain);
+    Placed { end: last.map(extents::Extent::physical_end), files: files.collect() }
+}
+
+/// All directories on a device with C-FFS that is not in use.
+fn on_cffs(device: &Path) -> Result<Vec<Placed>> {
+    let device = Arc::new(FileDevice::open(device, Access::ReadOnly)?);
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let volume = cffs::vfs::Volume::open(device, Arc::new(SystemClock), options)?;
+    let (mut found, mut pending) = (Vec::new(), vec![InodeNo::ROOT]);
+    while let Some(dir) = pending.pop() {
+        let mut listed = Vec::new();
+        volume.read_dir(dir, 0, true, &mut |entry| {
+            listed.push((entry.name.to_vec(), entry.ino, entry.file_type));
+            true
+        })?;
+        let end = volume.admin().places(dir)?.last().map(|place| place.end);
+        let mut files = Vec::new();
+        for (name, ino, file_type) in listed {
+            if file_type == FileType::Directory {
+                pending.push(ino);
+            } else {
+                let places = volume.admin().places(ino)?;
+                let ends = places.first().zip(places.last());
+                files.extend(ends.map(|(first, last)| (name, first.start, last.end)));
+            }
+        }
+        found.push(Placed { end, files });
+    }
+    Ok(found)
+}
+
+/// How many of the directories are followed by the first file that they list; and how many of the files begin
+/// where the one before ends: as listed, by name, and in the order of the device.
+fn adjacency(directories: &[Placed]) -> [String; 4] {
+    let (mut first, mut directory_count, mut file_count) = (0, 0, 0);
+    let mut adjacent = [0; 3];
+    for Placed { end, files } in directories.iter().filter(|directory| !directory.files.is_empty())
+    {
+        first += u64::from(*end == Some(files[0].1));
+        directory_count += 1;
+        file_count += files.len() as u64;
+        let (mut by_name, mut best) = (files.clone(), files.clone());
+        by_name.sort();
+        best.sort_by_key(|(_, begin, _)| *begin);
+        for (count, files) in adjacent.iter_mut().zip([files, &by_name, &best]) {
+            *count += files.windows(2).filter(|pair| pair[0].2 == pair[1].1).count() as u64;
+        }
+    }
+    let percent = |part: u64, all: u64| format!("{:.0}%", part as f64 * 100.0 / all.max(1) as f64);
+    let [listed, by_name, best] = adjacent.map(|count| percent(count, file_count));
+    [percent(first, directory_count), listed, by_name, best]
 }

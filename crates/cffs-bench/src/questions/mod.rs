@@ -58,7 +58,7 @@ pub struct Plan {
 /// A question of the papers, in the order of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Question {
-    /// Do small files matter? Thesis, 5.3, question 1; USENIX'97, figure 3.
+    /// Do small files matter? Thesis, 5.3, question 1; USENIX'97, figures 3 and 4.
     SmallFilesMatter,
     /// Are accesses to small files much slower than to large files? Thesis, 5.3, question 2.
     SmallFilesSlower,

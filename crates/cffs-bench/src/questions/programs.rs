@@ -7,10 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use cffs::tuning::{Device, Tuning};
 
 use super::{OF_THE_THESIS, Plan, Table, called, requests};
 use crate::disk::Profile;
 use crate::library::trees::Tree;
+use crate::peer::Peer;
 use crate::report::table::figure;
 
 /// The largest small file, in bytes: a conventional file system reads such a file with a request of its own.
@@ -138,5 +140,44 @@ pub fn developers(plan: &Plan) -> Result<Vec<Table>> {
             ]);
         }
     }
-    Ok(vec![table.grouped()])
+    Ok(vec![table.grouped(), searches(plan)?])
+}
+
+/// A way to search: its name, the variant, and a change of its figures.
+type Way = (&'static str, Peer, fn(&mut Tuning));
+
+/// Without grouping, with it, and with parts of read-ahead changed.
+const SEARCHES: [Way; 7] = [
+    ("C-FFS without grouping", Peer::CffsNoGroups, |_| ()),
+    ("C-FFS", Peer::Cffs, |_| ()),
+    ("gaps up to 64 KiB", Peer::Cffs, |tuning| tuning.reading.gap_bytes = 64 << 10),
+    ("nothing of the next directories", Peer::Cffs, |tuning| tuning.reading.siblings_max = 0),
+    ("no plans", Peer::Cffs, |tuning| tuning.reading.plan_bytes_max = 0),
+    ("neither plans nor regions", Peer::Cffs, |tuning| {
+        tuning.reading.plan_bytes_max = 0;
+        (tuning.reading.misses_before_first, tuning.reading.misses_before_next) =
+            (1 << 30, 1 << 30);
+    }),
+    ("sizes from 128 KiB instead of 1 MiB", Peer::Cffs, |tuning| {
+        tuning.reading =
+            Tuning::new(Device { break_even_bytes: 128 << 10, ..tuning.device }).reading;
+    }),
+];
+
+/// Searches of a built tree with parts of read-ahead switched off.
+fn searches(plan: &Plan) -> Result<Table> {
+    let mut table = Table::inexact(["search", "seconds", "reads", "MB read", "MB in files"], 1);
+    let library = plan.library(Profile::AtlasIi, plan.pick(512 << 20, 128 << 20));
+    for (name, peer, tune) in SEARCHES {
+        let phase = library.search(peer, plan.pick(5_955, 300), tune)?;
+        let device = phase.device.unwrap_or_default();
+        table.row([
+            name.to_owned(),
+            figure(phase.seconds),
+            device.reads.to_string(),
+            figure(device.read_bytes as f64 / 1e6),
+            figure(phase.bytes as f64 / 1e6),
+        ]);
+    }
+    Ok(table)
 }

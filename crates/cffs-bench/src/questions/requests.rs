@@ -26,7 +26,40 @@ pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
         }
         table.rows.push(row);
     }
-    Ok(vec![table])
+    Ok(vec![table, computed()])
+}
+
+/// The drives of figure 2, as table 1 describes them: rotations per minute, sectors on an outer track, and
+/// the average seek and that of one cylinder in ms. Of "< 1 ms", the limit.
+const DRIVES: [(&str, f64, f64, [f64; 2]); 3] = [
+    ("HP C3653a", 7200.0, 173.0, [8.7, 1.0]),
+    ("Barracuda", 7200.0, 239.0, [8.0, 0.6]),
+    ("Atlas II", 7200.0, 180.0, [7.9, 1.0]),
+];
+
+/// The four curves of figure 2, computed as there: from table 1, without overheads, on an outer track.
+fn computed() -> Table {
+    let header =
+        ["drive", "request", "average seek: ms", "immediate", "one cylinder: ms", "immediate"];
+    let mut table = Table::new(header, 2);
+    for (name, rpm, sectors, seeks) in DRIVES {
+        let turn = 60e3 / rpm;
+        for size in [9, 13, 14, 16, 18, 20].map(|shift| 1_u64 << shift) {
+            let turns = size as f64 / SECTOR_SIZE as f64 / sectors;
+            let mut row = vec![name.to_owned(), in_words(size)];
+            for seek in seeks {
+                let usual = 0.5 + turns;
+                // A head that arrives within the last track's part of the request has to return for its
+                // beginning, and one that arrives elsewhere waits for it.
+                let (whole, part) = (turns.floor(), turns.fract());
+                let immediate =
+                    whole + if part > 0.0 { 0.5 + part - part * part / 2.0 } else { 0.0 };
+                row.extend([usual, immediate].map(|turns| figure(seek + turns * turn)));
+            }
+            table.rows.push(row);
+        }
+    }
+    table.grouped()
 }
 
 /// Reads the files of a group with holes between them: the time to read them one by one, over the time to

@@ -1,12 +1,22 @@
-//! Sizes of files, the disk's time that small files take, and sizes of options in configuration files.
+//! Sizes of files and of directories, the disk's time that small files take, and sizes of options in
+//! configuration files.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use cffs::files::layout::survey;
+use cffs::units::InodeNo;
+use cffs::vfs::{Caller, NewFile, NewKind};
+use cffs_place::volume::{Inodes, Volume};
 
 use super::{Plan, Table, called, in_words};
 use crate::disk::Profile;
+use crate::library::phase;
 use crate::library::trees::Tree;
 use crate::peer::Peer;
 use crate::report::table::figure;
@@ -48,7 +58,115 @@ pub fn matter(plan: &Plan) -> Result<Vec<Table>> {
             figure(large.seconds),
         ]);
     }
-    Ok(vec![table, time])
+    let [entries, whole] = directories(plan)?;
+    Ok(vec![table, time, entries, whole])
+}
+
+/// A directory of this machine, with the numbers of the inodes that it names.
+struct Directory {
+    path: PathBuf,
+    inodes: Vec<u64>,
+}
+
+/// The entries of directories, and the blocks with their inodes: figure 4 of USENIX'97.
+fn directories(plan: &Plan) -> Result<[Table; 2]> {
+    let header = ["directories of", "", "median", "90%", "99%", "largest", "names for each"];
+    let mut entries = Table::inexact(header, 2);
+    let header =
+        ["", "directories", "with inodes in 8 KiB", "names", "of files with several names"];
+    let mut whole = Table::inexact(header, 1);
+    for tree in &plan.trees {
+        let name = format!("`{}`", tree.display());
+        let (found, bytes) = copied(plan, tree)?;
+        let counts: Vec<u64> = found.iter().map(|dir| dir.inodes.len() as u64).collect();
+        let names: u64 = counts.iter().sum();
+        let mut spread = |what: &str, mut of_each: Vec<u64>| {
+            of_each.sort_unstable();
+            let at = |percent: usize| of_each[(of_each.len() - 1) * percent / 100].to_string();
+            let each = figure(names as f64 / of_each.iter().sum::<u64>().max(1) as f64);
+            entries.row([name.clone(), what.to_owned(), at(50), at(90), at(99), at(100), each]);
+        };
+        spread("entries", counts);
+        if let Some(each) = Volume::of(tree).ok().and_then(|volume| inodes_per_block(&volume)) {
+            let blocks = |dir: &Directory| {
+                dir.inodes.iter().map(|inode| (inode - 1) / each).collect::<BTreeSet<_>>().len()
+            };
+            let referenced = found.iter().map(|dir| blocks(dir) as u64).collect();
+            spread(&format!("blocks of {each} inodes"), referenced);
+        }
+        spread("4 KiB on C-FFS", bytes.iter().map(|bytes| bytes.div_ceil(4096)).collect());
+        let mut known: BTreeMap<u64, u64> = BTreeMap::new();
+        found.iter().flat_map(|dir| &dir.inodes).for_each(|i| *known.entry(*i).or_default() += 1);
+        let several: u64 = known.values().filter(|count| **count > 1).sum();
+        let small = bytes.iter().filter(|bytes| **bytes <= SMALL_BYTES).count();
+        whole.row([
+            name,
+            found.len().to_string(),
+            percent(small as f64 / found.len() as f64),
+            names.to_string(),
+            percent(several as f64 / names.max(1) as f64),
+        ]);
+    }
+    Ok([entries.grouped(), whole])
+}
+
+/// The inodes in a block of ext4, or in a cluster of XFS.
+fn inodes_per_block(volume: &Volume) -> Option<u64> {
+    match &volume.inodes {
+        Inodes::Tables(tables) => Some(tables.inodes_per_block),
+        Inodes::Clusters { inodes } => Some(*inodes),
+        Inodes::Leaves { .. } => None,
+    }
+}
+
+/// Makes a tree of this machine on a new volume, where a file has at most the first KiB of its contents.
+/// Returns its directories, and the bytes of names and inodes of each on C-FFS.
+fn copied(plan: &Plan, top: &Path) -> Result<(Vec<Directory>, Vec<u64>)> {
+    const CONTENTS_MAX: u64 = 1 << 10;
+    let library = plan.library(Profile::AtlasIi, plan.pick(2 << 30, 64 << 20));
+    let disk = library.disk(Peer::Cffs)?;
+    let mut found = Vec::new();
+    phase(&disk, ("copy", 0, 0), |volume| {
+        let mut pending = vec![(top.to_owned(), InodeNo::ROOT)];
+        while let Some((path, dir)) = pending.pop() {
+            let mut inodes = Vec::new();
+            let listed = fs::read_dir(&path).into_iter().flatten().flatten();
+            for (entry, metadata) in listed.filter_map(|e| e.metadata().ok().map(|m| (e, m))) {
+                let target = fs::read_link(entry.path()).unwrap_or_default();
+                let kind = match metadata.file_type() {
+                    kind if kind.is_dir() => NewKind::Directory,
+                    kind if kind.is_symlink() => NewKind::Symlink(target.as_os_str().as_bytes()),
+                    _ => NewKind::Regular,
+                };
+                let new = NewFile { kind, permissions: 0o755, uid: 0, gid: 0, times: None };
+                let made = volume.make(&Caller::ROOT, dir, entry.file_name().as_bytes(), &new)?;
+                inodes.push(metadata.ino());
+                if metadata.is_dir() {
+                    pending.push((entry.path(), made.ino));
+                    continue;
+                }
+                if metadata.is_file() {
+                    let contents = vec![b'a'; metadata.len().min(CONTENTS_MAX) as usize];
+                    volume.write(&Caller::ROOT, made.ino, 0, &contents)?;
+                }
+                volume.release(made.ino, 1);
+            }
+            found.push(Directory { path, inodes });
+        }
+        Ok(())
+    })?;
+    let layout = survey(disk, InodeNo::ROOT)?;
+    let bytes_of: BTreeMap<PathBuf, u64> = layout
+        .directories
+        .iter()
+        .map(|dir| {
+            let bytes = dir.names.iter().map(|names| names.end - names.start).sum();
+            (top.join(OsStr::from_bytes(&dir.path)), bytes)
+        })
+        .collect();
+    let bytes = found.iter().map(|dir| bytes_of.get(&dir.path).copied());
+    let bytes = bytes.collect::<Option<Vec<u64>>>().context("a directory was not copied")?;
+    Ok((found, bytes))
 }
 
 /// Configuration files, and the sizes of files with one option each.

@@ -1,4 +1,5 @@
-//! Applications on a source tree: unpack it, search it, copy it twice, run git on it, build it, remove it.
+//! Applications on a source tree: unpack it, search it, copy it twice, run git on it, build it, remove the
+//! objects, and a copy.
 //!
 //! The programs are the system's own (tar, grep, cp, git, cc, rm), so their system calls are typical. The
 //! tree is made from the seed and packed outside the measured file system.
@@ -66,6 +67,14 @@ impl Apps {
                     run(cc.current_dir(dir).args(["-O1", "-c", &format!("unit{i:03}.c")]), tally)?;
                     tally.file(0)?;
                 }
+                Ok(())
+            })?;
+        }
+        if self.compiled > 0 {
+            session.write_phase("clean", self.compiled, true, |root, tally| {
+                let mut rm = Command::new("sh");
+                run(rm.current_dir(root.join("tree/build")).args(["-c", "rm -f *.o"]), tally)?;
+                tally.add(self.compiled, 0);
                 Ok(())
             })?;
         }

@@ -184,6 +184,7 @@ impl Volume {
             cache_bytes: options.cache_bytes,
         });
         tuning.writing.large_dir_bytes = options.large_dir_bytes;
+        (options.tune)(&mut tuning);
         let groups = superblock.policy.groups();
         let cache =
             Arc::new(BufferCache::new(device, layout, tuning, groups, options.waiter.clone()));
