@@ -105,7 +105,7 @@ impl<'a> Marks<'a> {
     pub fn set(&self, name: &str) -> Result<Mark> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = Mark::attribute(name)?;
-        let _turn = self.volume.marking_turn();
+        let _turn = super::marking_turn(self.volume);
         if self.list()?.iter().any(|mark| mark.name == name) {
             return Err(Error::Exists);
         }
@@ -160,7 +160,7 @@ impl<'a> Marks<'a> {
     pub fn remove(&self, name: &str) -> Result<()> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         let attribute = [PREFIX, name.as_bytes()].concat();
-        let _turn = self.volume.marking_turn();
+        let _turn = super::marking_turn(self.volume);
         let root = self.volume.writer.vnode(InodeNo::ROOT)?;
         self.volume.protections.check_unprotected(&root)?;
         let removed = self.volume.change_vnode(Spender::Privileged, &root, |inodes, file| {

@@ -233,11 +233,6 @@ impl Volume {
         &self.names.inodes
     }
 
-    /// Waits until no other thread sets or removes a mark or a quota.
-    fn marking_turn(&self) -> Option<MutexGuard<'_, ()>> {
-        Rule::MarksInTurn.holds().then(|| self.marking.lock())
-    }
-
     /// Runs a change ([`EpochWriter::change`]).
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
         quota::retry(self, || {
@@ -440,6 +435,11 @@ impl Volume {
             name_bytes_max: crate::format::NAME_BYTES_MAX as u32,
         }
     }
+}
+
+/// Waits until no other thread sets or removes a mark or a quota.
+fn marking_turn(volume: &Volume) -> Option<MutexGuard<'_, ()>> {
+    Rule::MarksInTurn.holds().then(|| volume.marking.lock())
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ impl<'a> Quotas<'a> {
     pub fn change(&self, dir: InodeNo, bytes: Option<u64>, files: Option<u64>) -> Result<Quota> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, dir);
         let Volume { accounts, writer, .. } = self.volume;
-        let _turn = self.volume.marking_turn();
+        let _turn = super::marking_turn(self.volume);
         let before = accounts.at(dir).map(|account| account.limits());
         let now = before.unwrap_or(Amount::UNLIMITED);
         let limits =
@@ -213,7 +213,7 @@ impl<'a> Quotas<'a> {
     pub fn remove(&self, dir: InodeNo) -> Result<()> {
         let _op = self.volume.writer.enter(OpKind::Maintenance, dir);
         let accounts = &self.volume.accounts;
-        let _turn = self.volume.marking_turn();
+        let _turn = super::marking_turn(self.volume);
         accounts.at(dir).ok_or(Error::NoAttribute)?;
         self.save(Some(dir))?;
         self.volume.change_alone(|_| {
@@ -344,7 +344,7 @@ impl<'a> Quotas<'a> {
         if accounts.uncounted().is_empty() {
             return Ok(());
         }
-        let _turn = self.volume.marking_turn();
+        let _turn = super::marking_turn(self.volume);
         let mut uncounted = accounts.uncounted();
         let kept = locate::locate(names, &mut uncounted)?;
         let found: Vec<_> = uncounted.into_iter().filter_map(|(a, dir)| Some((a, dir?))).collect();
