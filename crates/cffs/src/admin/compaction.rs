@@ -232,8 +232,8 @@ impl<'a> Compactor<'a> {
         let mut groups = Vec::new();
         let mut open = Group::default();
         for (run, found) in batch {
-            let Some(((ino, _), _)) = found.extents.first_key_value() else { continue };
-            let raw = match self.expand(*ino, run) {
+            let Some(((ino, _), extent)) = found.extents.first_key_value() else { continue };
+            let raw = match self.expand(*ino, extent) {
                 Ok(raw) => raw,
                 Err(Error::Stale | Error::Corruption(_)) => continue,
                 Err(Error::Io(error)) if Failure::of(&error).is_of_data() => continue,
@@ -286,10 +286,10 @@ impl<'a> Compactor<'a> {
         }
     }
 
-    fn expand(&self, ino: InodeNo, run: FragRun) -> Result<Arc<Vec<u8>>> {
+    fn expand(&self, ino: InodeNo, extent: &Extent) -> Result<Arc<Vec<u8>>> {
         let vnode = self.writer.vnode(ino)?;
         let file = vnode.state.read();
-        let expanded = self.writer.inodes.contents().expand(&file, run);
+        let expanded = self.writer.inodes.contents().expand(&file, extent);
         // The cluster may have been freed since the walk passed it.
         self.writer.noted_contents(expanded)?.ok_or(Error::Stale)
     }

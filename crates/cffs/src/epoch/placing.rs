@@ -189,9 +189,8 @@ impl<'a> Placer<'a> {
         let layout = &self.inodes.layout;
         cluster.parts.retain(|part| {
             let file = part.vnode.state.read();
-            let is_current = part.is_current(layout, &file);
-            debug_assert!(is_current, "only placing it changes it");
-            is_current && (part.checksum.is_none() || write_back.is_owned(&file))
+            debug_assert!(part.is_current(layout, &file), "only placing it changes it");
+            part.checksum.is_none() || write_back.is_owned(&file)
         });
         let Some(first) = cluster.parts.first() else { return Ok(Vec::new()) };
         let neighbours = self.neighbours(&first.vnode, false);

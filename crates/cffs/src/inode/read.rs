@@ -91,23 +91,33 @@ impl<'a> Contents<'a> {
 
     /// The clusters of which a file shows contents. Pages of the file hide the contents that are in flight:
     /// until they are written, the device and the cache have earlier contents at their places.
-    pub fn clusters<'f>(&self, file: &'f VnodeState) -> impl Iterator<Item = FragRun> + use<'f> {
+    pub fn clusters<'f>(
+        &self,
+        file: &'f VnodeState,
+    ) -> impl Iterator<Item = FragRun> + use<'f, '_> {
         let extents = file.inode.map().into_iter().flat_map(|map| map.iter());
-        let per_block = u64::from(self.layout.block_fragments());
-        let is_shown = move |extent: &Extent| {
-            let mut blocks = extent.logical / per_block..extent.logical_end().div_ceil(per_block);
-            blocks.any(|block| file.pages.get(FileBlock(block)).is_none())
-        };
         extents
-            .filter(move |extent| extent.cluster.is_some() && is_shown(extent))
+            .filter(|extent| extent.cluster.is_some() && self.is_shown(file, extent))
             .map(|extent| extent.run())
     }
 
-    /// The expanded contents of a cluster; `None` if the file shows no contents of it, so that the cluster
-    /// may not be on the device yet.
-    pub fn expand(&self, file: &VnodeState, run: FragRun) -> Result<Option<Arc<Vec<u8>>>> {
-        match self.clusters(file).any(|shown| shown == run) {
-            true => self.expand_shown(file, run).map(Some),
+    /// Whether a file shows contents at the place of one of its extents: a block of it has no page.
+    fn is_shown(&self, file: &VnodeState, extent: &Extent) -> bool {
+        let per_block = u64::from(self.layout.block_fragments());
+        let mut blocks = extent.logical / per_block..extent.logical_end().div_ceil(per_block);
+        blocks.any(|block| file.pages.get(FileBlock(block)).is_none())
+    }
+
+    /// The expanded contents of the cluster of an extent; `None` if the file no longer has contents of the
+    /// cluster there, or shows none of them, so that the cluster may not be on the device yet.
+    pub fn expand(&self, file: &VnodeState, extent: &Extent) -> Result<Option<Arc<Vec<u8>>>> {
+        let at = FileFrag(extent.logical);
+        let is_of_file = match file.inode.map().map(|map| map.find(at)) {
+            Some(Mapping::InCluster { run, .. }) => run == extent.run(),
+            _ => false,
+        };
+        match is_of_file && self.is_shown(file, extent) {
+            true => self.expand_shown(file, extent.run()).map(Some),
             false => Ok(None),
         }
     }

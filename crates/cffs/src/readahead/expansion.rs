@@ -19,7 +19,7 @@ use crate::format::sector::Body;
 use crate::inode::{InodeCache, Vnode};
 use crate::lock::{self, Condvar, Mutex, Rank};
 use crate::namespace::scan;
-use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, SectorIndex};
+use crate::units::{BlockNo, Container, FragNo, InodeNo, SectorIndex};
 
 /// The most clusters that are expanded before the reader needs them.
 const CLUSTERS_MAX: usize = 8;
@@ -138,14 +138,14 @@ impl Expansion {
 fn expand_after(survey: &Survey<'_>, job: &Job) -> Option<FragNo> {
     let inodes = survey.inodes;
     let mut expanded = Vec::new();
-    for (vnode, run) in clusters_after(survey, job) {
+    for (vnode, extent) in extents_after(survey, job) {
         let file = vnode.state.read();
-        let blocks = survey.blocks_of_run(run);
+        let blocks = survey.blocks_of_run(extent.run());
         if !blocks.clone().all(|block| inodes.cache.resident(BlockNo(block))) {
             break;
         }
-        match inodes.contents().expand(&file, run) {
-            Ok(Some(_)) => expanded.push(run.start),
+        match inodes.contents().expand(&file, &extent) {
+            Ok(Some(_)) => expanded.push(extent.start),
             // The file has changed since it was found, or the cluster may be in flight.
             Ok(None) => {}
             // The reader gets the error as well, and returns it.
@@ -155,32 +155,32 @@ fn expand_after(survey: &Survey<'_>, job: &Job) -> Option<FragNo> {
     expanded.get(expanded.len() / 2).copied()
 }
 
-/// The next clusters of a walk, each with a file that has contents in it.
-fn clusters_after(survey: &Survey<'_>, job: &Job) -> Vec<(Arc<Vnode>, FragRun)> {
+/// A file, and its extent in each of the next clusters of a walk.
+fn extents_after(survey: &Survey<'_>, job: &Job) -> Vec<(Arc<Vnode>, Extent)> {
     let most = CLUSTERS_MAX.min(survey.inodes.cache.expanded.clusters_max() / 4);
     let mut found = Vec::new();
     let Some(dir) = survey.inodes.peek(job.container.file) else { return found };
     let mut last = job.cluster;
     let after = Some((job.container.sector, job.ino));
-    add_clusters(survey, &dir, after, most, &mut last, &mut found);
+    add_extents(survey, &dir, after, most, &mut last, &mut found);
     let container = dir.state.read().container;
     if let Some(container) = container.filter(|_| found.len() < most) {
         for next in next_directories(survey, dir.ino, container) {
-            add_clusters(survey, &next, None, most, &mut last, &mut found);
+            add_extents(survey, &next, None, most, &mut last, &mut found);
         }
     }
     found
 }
 
-/// Adds the clusters of a directory's files, or of those after one of them, as far as its sectors are in
-/// memory. `last` is the cluster of the file before.
-fn add_clusters(
+/// Adds the extents in clusters of a directory's files, or of those after one of them, as far as its sectors
+/// are in memory. `last` is the cluster of the file before.
+fn add_extents(
     survey: &Survey<'_>,
     dir: &Arc<Vnode>,
     after: Option<(SectorIndex, InodeNo)>,
     most: usize,
     last: &mut FragNo,
-    found: &mut Vec<(Arc<Vnode>, FragRun)>,
+    found: &mut Vec<(Arc<Vnode>, Extent)>,
 ) {
     let state = dir.state.read();
     let from = after.map_or(SectorIndex(0), |(sector, _)| sector);
@@ -205,7 +205,7 @@ fn add_clusters(
                 && let Ok(vnode) = survey.inodes.adopt(record, container)
             {
                 *last = extent.start;
-                found.push((vnode, extent.run()));
+                found.push((vnode, extent));
             }
         }
         if found.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

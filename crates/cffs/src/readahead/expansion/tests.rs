@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::{CLUSTERS_MAX, Job, clusters_after, expand_after};
+use super::{CLUSTERS_MAX, Job, expand_after, extents_after};
 use crate::clock::TestClock;
 use crate::device::{BlockDevice, HoldDevice, MemoryDevice, RequestKind};
 use crate::format::superblock::Compression;
@@ -129,9 +129,9 @@ fn a_cluster_in_flight_is_not_expanded() {
                 ino: *ino,
                 cluster: FragNo(0),
             };
-            in_flight_and_in_memory += clusters_after(&survey, &job)
+            in_flight_and_in_memory += extents_after(&survey, &job)
                 .into_iter()
-                .flat_map(|(_, run)| survey.blocks_of_run(run))
+                .flat_map(|(_, extent)| survey.blocks_of_run(extent.run()))
                 .filter(|block| inodes.cache.resident(BlockNo(*block)))
                 .count();
             expand_after(&survey, &job);
