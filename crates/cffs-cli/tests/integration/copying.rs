@@ -187,7 +187,13 @@ fn a_tree_deeper_than_any_path_is_copied_and_searched() {
         let number = succeed(scratch.cffs(["ls", "-d", "--json"]).arg(scratch.image()).arg(&leaf));
         let number: serde_json::Value = serde_json::from_str(&number).expect("it is JSON");
         let number = number["ino"].to_string();
+        let tar = |volume: &Path| scratch.cffs(["tar"]).arg(volume).output().expect("it starts");
+        let unmounted = tar(&scratch.image());
         scratch.mount("ro");
+        // Regression: the archive of a mounted volume lacked these files.
+        let mounted = tar(&scratch.mountpoint());
+        assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+        assert!(mounted.stdout == unmounted.stdout, "the archives differ");
         let found = succeed(scratch.cffs(["path"]).arg(scratch.mountpoint()).arg(&number));
         assert_eq!(found, format!("{number}\t{}{leaf}\n", scratch.mountpoint().display()));
         scratch.umount();

@@ -15,6 +15,7 @@ use cffs::files::{File, Files, Node, WalkEntry};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
+use cffs::wire::WALK_BYTES_MAX;
 use tar::{Builder, EntryType, Header};
 use tar_wire::pax::{self, Record, Time};
 
@@ -182,6 +183,8 @@ impl<'a, W: Write> Archive<'a, W> {
         let is_read = |entry: &WalkEntry| is_small(&entry.attr) && entry.attr.size > 0;
         let small = batch.iter().enumerate().filter(|(_, entry)| is_read(entry));
         if self.files.opened().is_err() {
+            // The server takes no longer paths. These files are read one at a time.
+            let small = small.filter(|(_, entry)| entry.path.len() <= WALK_BYTES_MAX);
             let (positions, paths): (Vec<_>, Vec<_>) =
                 small.map(|(position, entry)| (position, &entry.path)).unzip();
             let contents = Mutex::new(contents);
@@ -236,34 +239,46 @@ impl<'a, W: Write> Archive<'a, W> {
     ) -> io::Result<()> {
         let attr = &entry.attr;
         let name = self.name(entry);
-        if attr.nlink > 1 && attr.file_type != FileType::Directory {
-            if let Some(first) = self.first_names.get(&attr.ino) {
-                let first = first.clone();
-                let header = self.header(entry, EntryType::Link, 0);
-                return append(&mut self.builder, header, &name, &first, io::empty());
-            }
-            self.first_names.insert(attr.ino, name.clone());
+        let has_names = attr.nlink > 1 && attr.file_type != FileType::Directory;
+        if has_names && let Some(first) = self.first_names.get(&attr.ino) {
+            let first = first.clone();
+            let header = self.header(entry, EntryType::Link, 0);
+            return append(&mut self.builder, header, &name, &first, io::empty());
         }
-        match attr.file_type {
-            FileType::Regular => self.regular(entry, &name, contents),
+        if self.file(entry, &name, contents)? && has_names {
+            self.first_names.insert(attr.ino, name);
+        }
+        Ok(())
+    }
+
+    /// Adds a file under its first name. Returns whether the archive contains it.
+    fn file(
+        &mut self,
+        entry: &WalkEntry,
+        name: &[u8],
+        contents: Option<anyhow::Result<Vec<u8>>>,
+    ) -> io::Result<bool> {
+        match entry.attr.file_type {
+            FileType::Regular => self.regular(entry, name, contents),
             FileType::Symlink => match self.node(entry).and_then(|node| Ok(node.read_link()?)) {
                 Ok(target) => {
                     self.extensions(entry)?;
                     let header = self.header(entry, EntryType::Symlink, 0);
-                    append(&mut self.builder, header, &name, &target, io::empty())
+                    append(&mut self.builder, header, name, &target, io::empty())?;
+                    Ok(true)
                 }
                 Err(error) => {
                     self.failed(&entry.path, &error);
-                    Ok(())
+                    Ok(false)
                 }
             },
             // The format has no sockets, which are useless without their program. GNU tar skips them with a
             // note as well.
             FileType::Socket => {
                 note!("cffs: {}: a socket is left out", printable(&entry.path));
-                Ok(())
+                Ok(false)
             }
-            _ => self.without_contents(entry, &name),
+            _ => self.without_contents(entry, name).map(|()| true),
         }
     }
 
@@ -304,22 +319,24 @@ impl<'a, W: Write> Archive<'a, W> {
         entry: &WalkEntry,
         name: &[u8],
         contents: Option<anyhow::Result<Vec<u8>>>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let attr = &entry.attr;
         match contents {
             Some(Ok(contents)) => {
                 self.extensions(entry)?;
                 let header = self.header(entry, EntryType::Regular, contents.len() as u64);
-                append(&mut self.builder, header, name, b"", &*contents)
+                append(&mut self.builder, header, name, b"", &*contents)?;
+                Ok(true)
             }
             Some(Err(error)) => {
                 self.failed(&entry.path, &error);
-                Ok(())
+                Ok(false)
             }
             None if attr.size == 0 => {
                 self.extensions(entry)?;
                 let header = self.header(entry, EntryType::Regular, 0);
-                append(&mut self.builder, header, name, b"", io::empty())
+                append(&mut self.builder, header, name, b"", io::empty())?;
+                Ok(true)
             }
             None => self.large(entry, name),
         }
@@ -327,12 +344,12 @@ impl<'a, W: Write> Archive<'a, W> {
 
     /// A file that is read while it is written. After an error the rest is filled with zeros, since the
     /// archive already contains its length.
-    fn large(&mut self, entry: &WalkEntry, name: &[u8]) -> io::Result<()> {
+    fn large(&mut self, entry: &WalkEntry, name: &[u8]) -> io::Result<bool> {
         let file = match self.open(entry) {
             Ok(file) => file,
             Err(error) => {
                 self.failed(&entry.path, &error);
-                return Ok(());
+                return Ok(false);
             }
         };
         let size = entry.attr.size;
@@ -344,7 +361,7 @@ impl<'a, W: Write> Archive<'a, W> {
             Ok(map) => map,
             Err(error) => {
                 self.failed(&entry.path, &error);
-                return Ok(());
+                return Ok(false);
             }
         };
         let mut padded =
@@ -367,7 +384,7 @@ impl<'a, W: Write> Archive<'a, W> {
         if let Some(error) = padded.failure {
             self.failed(&entry.path, &error);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The fields that do not fit into the header.
