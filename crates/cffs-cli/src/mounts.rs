@@ -53,6 +53,11 @@ const KILLED: u64 = 1 << (9 - 1);
 const LOOP_MAJOR: u32 = 7;
 
 impl Mounted {
+    /// Whether a file with these attributes is on the mount.
+    pub fn holds(&self, data: &fs::Metadata) -> bool {
+        self.device == (major(data.st_dev()), minor(data.st_dev()))
+    }
+
     /// The mount, if its volume is one of C-FFS.
     fn of(mount: Mount<'_>) -> Option<Mounted> {
         if !FILE_SYSTEM_TYPES.contains(&mount.kind) {
@@ -140,7 +145,8 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
 }
 
 /// The mounts of a volume, given any name of its device: an image or a link to it, a block device, a loop
-/// device for the image, or a URL. The URL of a bucket names a volume only together with the bucket's
+/// device for the image, or a URL. The path of an image may name another file than when it was mounted, which
+/// its server does not have open. The URL of a bucket names a volume only together with the bucket's
 /// service, which is queried from the server of a mount of that URL.
 pub fn all_of_source(source: &Path) -> Vec<Mounted> {
     let all = all().unwrap_or_default();
@@ -167,7 +173,13 @@ pub fn all_of_source(source: &Path) -> Vec<Mounted> {
     let is_it = |mounted: &&Mounted| {
         let shown = [&mounted.source, &mounted.shown_source];
         let mut shown = shown.into_iter().flat_map(|path| things(path, &may_look));
-        shown.any(|thing| wanted.contains(&thing))
+        let is_open = |thing: &Thing| match thing {
+            Thing::File { device, inode } => {
+                server::may_have_open(mounted, (*device, *inode), &may_look)
+            }
+            Thing::Device(_) => true,
+        };
+        shown.any(|thing| wanted.contains(&thing) && is_open(&thing))
     };
     all.iter().filter(is_it).cloned().collect()
 }
@@ -200,8 +212,7 @@ pub fn holding(directory: &Path) -> anyhow::Result<Option<Mounted>> {
         return Ok(Some(mounted.clone()));
     }
     let Ok(data) = fs::metadata(directory) else { return Ok(None) };
-    let device = (major(data.st_dev()), minor(data.st_dev()));
-    let is_it = |mounted: &Mounted| data.is_dir() && mounted.device == device;
+    let is_it = |mounted: &Mounted| data.is_dir() && mounted.holds(&data);
     Ok(all.into_iter().rev().find(is_it))
 }
 

@@ -1,5 +1,5 @@
 //! The names of a mounted volume, which all commands accept: the image, a link to it, a loop device for it,
-//! the block device, its URL, `LABEL=` or `UUID=`, and any directory of the mount.
+//! the block device, its URL, `LABEL=` or `UUID=`, any directory of the mount, and a link to one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,12 +50,22 @@ pub fn mounted(name: &Path) -> anyhow::Result<Option<OnMount>> {
     let device = udev::device_of_tag(name)?;
     let found = match mounts::of_source(&device) {
         Some(mounted) => Some(OnMount { path: mounted.directory.clone(), mounted }),
-        None => mounts::holding(name)?.map(|mounted| OnMount { path: name.to_owned(), mounted }),
+        None => mounts::holding(name)?
+            .map(|mounted| OnMount { path: followed(name, &mounted), mounted }),
     };
     if let Some(OnMount { mounted, .. }) = &found {
         mounts::answers(mounted)?;
     }
     Ok(found)
+}
+
+/// A path on a mount, through which its server is queried without following links. So a link to a directory
+/// of the mount from elsewhere gets a slash at its end.
+fn followed(name: &Path, mounted: &Mounted) -> PathBuf {
+    match fs::symlink_metadata(name) {
+        Ok(data) if data.is_symlink() && !mounted.holds(&data) => name.join(""),
+        _ => name.to_owned(),
+    }
 }
 
 /// The path through which the server of a volume is queried: a path on the mount, in any mount namespace,

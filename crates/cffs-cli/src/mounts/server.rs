@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -12,6 +13,7 @@ use cffs_object::Location;
 use cffs_serve::fuse::device_number;
 use cffs_serve::served::control;
 use cffs_serve::stopped;
+use rustix::process::geteuid;
 
 use super::Mounted;
 
@@ -48,6 +50,27 @@ fn serving(device: (u32, u32)) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     processes.filter(|process| served_by(*process).contains(&device)).collect()
+}
+
+/// Whether the server of a mount has the file with this device and inode number open. Also true if the server
+/// is not found, unless another user has made the mount: any user can make one with any source. Only files
+/// are examined whose paths `may_look` allows to access.
+pub fn may_have_open(
+    mounted: &Mounted,
+    file: (u64, u64),
+    may_look: &dyn Fn(&Path) -> bool,
+) -> bool {
+    let serving = serving(mounted.device);
+    let open = serving.iter().flat_map(|process| {
+        fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten()
+    });
+    let mut open = open.map(|entry| entry.path());
+    let is_own = mounted.user.is_none_or(|user| user == geteuid().as_raw());
+    serving.is_empty() && is_own
+        || open.any(|link| {
+            fs::read_link(&link).is_ok_and(|path| path.is_absolute() && may_look(&path))
+                && fs::metadata(&link).is_ok_and(|data| (data.st_dev(), data.st_ino()) == file)
+        })
 }
 
 /// The device numbers of the mounts that a process serves.

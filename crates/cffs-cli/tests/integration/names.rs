@@ -103,7 +103,11 @@ fn every_command_takes_every_name_of_a_mounted_volume() {
     let (link, hard) = (scratch.path().join("link.cffs"), scratch.path().join("hard.cffs"));
     symlink(scratch.image(), &link).expect("linked");
     fs::hard_link(scratch.image(), &hard).expect("linked");
-    let names = [scratch.image(), link, hard, source_shown(&scratch), mountpoint.clone()];
+    // Regression: most commands did not follow a link to the mount point.
+    let linked = scratch.path().join("linked mount");
+    symlink(&mountpoint, &linked).expect("linked");
+    let shown = source_shown(&scratch);
+    let names = [scratch.image(), link, hard, shown, mountpoint.clone(), linked];
     let copied = scratch.path().join("copied");
     fs::create_dir(&copied).expect("made");
     let archive = scratch.path().join("empty.tar");
@@ -217,6 +221,38 @@ fn a_mounted_volume_in_a_bucket_is_known_by_its_url() {
     }
     succeed(&mut run(&["umount", url]));
     assert_eq!(succeed(&mut run(&["cat", url, "/link"])), "contents");
+}
+
+/// Regression: commands read and changed the mounted volume, whose image was removed or renamed, instead of
+/// the one that has its name now.
+#[test]
+fn an_image_with_the_former_name_of_a_mounted_one_is_another_volume() {
+    if !can_mount() {
+        return;
+    }
+    for (options, is_removed) in [("rw", true), ("fuseblk=no", true), ("fuseblk=no", false)] {
+        let scratch = Scratch::with_image();
+        let image = scratch.image();
+        scratch.mount(options);
+        match is_removed {
+            true => fs::remove_file(&image).expect("removed"),
+            false => fs::rename(&image, scratch.path().join("old")).expect("renamed"),
+        }
+        succeed(scratch.cffs(["mkfs", "-q", "--size", "32M", "--label", "new"]).arg(&image));
+        let file = scratch.path().join("file");
+        fs::write(&file, "contents").expect("written");
+        succeed(scratch.cffs(["import", "-q"]).arg(&image).arg(&file).arg("/file"));
+        assert!(
+            !scratch.mountpoint().join("file").exists(),
+            "{options}: it is in the other volume"
+        );
+        let info = succeed(scratch.cffs(["info", "--json"]).arg(&image));
+        assert!(info.contains("\"label\": \"new\""), "{options}: {info}");
+        let said = fail(1, scratch.cffs(["umount"]).arg(&image));
+        assert!(said.contains("no C-FFS volume is mounted"), "{options}: {said}");
+        succeed(scratch.cffs(["umount"]).arg(scratch.mountpoint()));
+        assert_eq!(succeed(scratch.cffs(["cat"]).arg(&image).arg("/file")), "contents");
+    }
 }
 
 /// An image on a mounted volume names its own volume if that is mounted, not a file of the outer one.
