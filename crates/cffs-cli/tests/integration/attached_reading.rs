@@ -411,3 +411,27 @@ fn appends_of_both_sides_are_kept() {
     assert_eq!(lines.len(), 4 * 200);
     assert!(lines.iter().all(|line| line.starts_with("thread ")));
 }
+
+/// Regression: the copy did not end until the volume was full.
+#[test]
+fn a_directory_is_not_exported_into_itself() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let files = attached(&scratch);
+    let top = scratch.mountpoint();
+    fs::create_dir_all(top.join("a/b")).expect("made");
+    fs::write(top.join("a/file"), "contents").expect("written");
+    for (source, target) in [("/", "new/er"), ("/a", "a"), ("/a", "a/b"), ("/a", "a/b/new")] {
+        let copied =
+            export(&files, source.as_bytes(), &top.join(target), &CopyOptions::default(), &());
+        let error = copied.expect_err("refused").to_string();
+        assert!(error.contains("cannot be exported into itself"), "{source} {target}: {error}");
+    }
+    assert!(!top.join("new").exists() && !top.join("a/b/new").exists());
+    let copied = export(&files, b"/a", &top.join("c"), &CopyOptions::default(), &());
+    assert_eq!(copied.expect("copied").files, 1);
+    drop(files);
+    scratch.umount();
+}

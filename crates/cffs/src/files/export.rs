@@ -36,7 +36,7 @@ const COPY_BYTES: usize = 1 << 20;
 ///
 /// A file that cannot be copied whole is reported to the observer and counted in
 /// [`Summary::failures`]. An error is returned if the copy could not begin or could not continue: there
-/// is no `source`, the `target` cannot be made, either side has no space left, or the host could not
+/// is no `source`, the `target` cannot be made or is in the `source` through its mount, either side has no space left, or the host could not
 /// write everything to its device.
 pub fn export(
     files: &Files,
@@ -49,6 +49,10 @@ pub fn export(
     let node = files.node_itself(source).map_err(of_source)?;
     let attr = node.attr().map_err(of_source)?;
     let is_dir = attr.file_type == FileType::Directory;
+    let of_target = |error| CopyError::new(target, error);
+    if is_dir && is_into_itself(&node, attr.ino, target).map_err(of_target)? {
+        return Err(of_target(Error::Invalid("a tree cannot be exported into itself")));
+    }
     let (root, path, name) =
         open_target(source, is_dir, target).map_err(|error| CopyError::new(target, error))?;
 
@@ -87,6 +91,16 @@ pub fn export(
     let summary = job.finish()?;
     synced.map_err(|error| CopyError::new(target, error))?;
     Ok(summary)
+}
+
+/// Whether the target is in the directory `source` of a mounted volume.
+fn is_into_itself(source: &Node, ino: InodeNo, target: &Path) -> Result<bool, Error> {
+    let Some(device) = source.mount_device()? else { return Ok(false) };
+    // Missing directories of the target are made below the last one that exists.
+    match target.ancestors().find_map(|path| Entry::dir_at(path).ok()) {
+        Some(dir) => Ok(dir.is_within((device, ino.0))?),
+        None => Ok(false),
+    }
 }
 
 /// The target directory, its path, and, if the source is not a directory, the name of its copy.

@@ -115,6 +115,21 @@ impl Entry {
         Ok((metadata.dev(), metadata.ino()))
     }
 
+    /// Whether this directory is the one with an identity, or below it.
+    pub fn is_within(&self, identity: Identity) -> io::Result<bool> {
+        let mut dir = self.try_clone()?;
+        let mut now = dir.identity()?;
+        while now != identity && now.0 == identity.0 {
+            dir = open(&dir.file, OsStr::new(".."), OFlags::PATH | OFlags::DIRECTORY)?;
+            let above = dir.identity()?;
+            if above == now {
+                break;
+            }
+            now = above;
+        }
+        Ok(now == identity)
+    }
+
     /// Whether the file system stores files: /proc, /sys and their kind have no blocks.
     fn is_stored(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstatfs(&self.file)?.f_blocks > 0)

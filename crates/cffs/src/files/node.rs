@@ -513,6 +513,14 @@ impl Node {
         matches!(self.place, Place::Server(_))
     }
 
+    /// The device number of the mount whose server carries out the calls.
+    pub(super) fn mount_device(&self) -> Result<Option<u64>> {
+        match &self.place {
+            Place::Volume(..) => Ok(None),
+            Place::Server(remote) => remote.session().mount_device().map(Some),
+        }
+    }
+
     /// Whether new files can get other owners: a program that is attached needs root's rights for it.
     pub fn gives_owners(&self) -> bool {
         match &self.place {

@@ -1,6 +1,6 @@
 //! The calls of an attached program that find and read files.
 
-use rustix::fs::fstatvfs;
+use rustix::fs::{fstat, fstatvfs};
 
 use super::{Remote, Session, Tree, checked_xattr, unexpected};
 use crate::error::{Error, Result};
@@ -9,6 +9,11 @@ use crate::vfs::types::{Attr, StatFs};
 use crate::wire::{Entry, Query, READ_BYTES_MAX, Reply, Request, WALK_BYTES_MAX};
 
 impl Session {
+    /// The device number of the mount.
+    pub fn mount_device(&self) -> Result<u64> {
+        Ok(fstat(self.connection()?.directory()).map_err(std::io::Error::from)?.st_dev)
+    }
+
     /// The sizes of the volume, by the kernel.
     pub fn stat_fs(&self) -> Result<StatFs> {
         let sizes = fstatvfs(self.connection()?.directory()).map_err(std::io::Error::from)?;
