@@ -370,3 +370,32 @@ fn a_device_that_hangs_is_named_in_the_log_and_to_waiting_commands() {
         assert!(volume.has_file());
     }
 }
+
+/// Regression: the second command printed "Invalid argument".
+#[test]
+fn one_of_two_regroupings_is_refused_and_says_how_to_end_the_other() {
+    let Some(options) = mounts().pop() else { return };
+    let volume = Volume::mounted(options);
+    fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
+    volume.disk.hold(true);
+    let start = || {
+        let mut child = Command::new(CFFS);
+        let child = child.arg("regroup").arg(volume.dir()).stdin(Stdio::null());
+        child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let mut running = vec![start(), start()];
+    let refused = loop {
+        let ended = |child: &mut std::process::Child| child.try_wait().expect("waited").is_some();
+        match running.iter_mut().position(ended) {
+            Some(index) => break running.remove(index),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let refused = refused.wait_with_output().expect("it ended");
+    volume.disk.hold(false);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("a regrouping is under way; cffs regroup --stop ends it"), "{said}");
+    let other = running.remove(0).wait_with_output().expect("it ends");
+    assert!(other.status.success(), "{}", text(&other));
+}

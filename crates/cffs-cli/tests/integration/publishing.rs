@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::harness::{Scratch, can_mount, fail, succeed};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 
 const NOBODY: u32 = 65534;
 /// The number of files of 1 MiB in a publish that is killed.
@@ -364,4 +364,31 @@ fn a_publish_since_a_mark_compares_and_copies_what_changed() {
         command
     });
     assert_eq!(published.cat("6", "/some/moved/deep/file 1"), "moved/deep");
+}
+
+/// Regression: the version in README's example had a fixed name, so that the second run failed.
+#[test]
+fn the_example_of_the_readme_can_be_run_again() {
+    let published = Published::new();
+    tree(&published.scratch);
+    let readme = include_str!("../../../../README.md");
+    let example = readme.lines().find(|line| line.starts_with("    cffs publish ")).expect("there");
+    let directory = Path::new(CFFS).parent().expect("a directory");
+    let script = format!(
+        "PATH={}:$PATH; {}",
+        directory.display(),
+        example.replace("~/src", "tree").replace("s3://bucket/src", &published.url)
+    );
+    for _ in 0..2 {
+        let second = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+        let begun = second();
+        let mut shell = Command::new("sh");
+        succeed(shell.args(["-ec", &script]).current_dir(published.scratch.path()));
+        // The version is named after the second.
+        while second() == begun {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let listed = succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url));
+    assert_eq!(listed.lines().count(), 2, "{listed}");
 }

@@ -1,6 +1,7 @@
 //! Peers that send invalid data.
 
 use nfs_wire::rpc::{Verdict, reply};
+use nfs3_client::nfs3_types::xdr_codec::Pack;
 
 use super::*;
 
@@ -57,29 +58,62 @@ fn invalid_calls_end_the_connection_only() {
     assert_eq!(answer(&served, &call(100_003, 3, 0, b"")), head(Verdict::Success));
 }
 
+fn packed(arguments: &impl Pack) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    arguments.pack(&mut bytes).expect("packed");
+    bytes
+}
+
 /// Regression: a client that lost its connection repeats a REMOVE on a new one. While the server had not
 /// noticed that the old one had ended, it executed the REMOVE again, and answered that the file does not
 /// exist.
 #[test]
-fn a_repeated_remove_gets_the_reply_although_the_old_connection_is_open() {
+fn a_repeated_change_gets_the_first_reply_although_the_old_connection_is_open() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
     let root = served.root();
     let mut admin = served.client(0, 0);
     let mode = sattr3 { mode: Nfs3Option::Some(0o777), ..sattr3::default() };
     let set = SETATTR3args { object: root.clone(), new_attributes: mode, guard: Nfs3Option::None };
     ok(now(admin.setattr(&set)));
-    create(&mut admin, &root, "f", 0o666);
-    let mut arguments = (root.data.len() as u32).to_be_bytes().to_vec();
-    arguments.extend_from_slice(&root.data);
-    arguments.extend_from_slice(&[0, 0, 0, 1, b'f', 0, 0, 0]);
-    let remove = call(100_003, 3, 12, &arguments);
-    let mut first = served.stream();
-    first.write_all(&remove).expect("sent");
-    let again = answer(&served, &remove).expect("answered");
-    assert_eq!(again[24..28], [0; 4], "NFS3_OK");
-    let mut reply = vec![0; 4 + again.len()];
-    first.read_exact(&mut reply).expect("answered");
-    assert_eq!(reply[4..], again);
+    let file = create(&mut admin, &root, "file", 0o666);
+    let changed = attributes(&mut admin, &file).ctime;
+    let any = sattr3::default;
+    let lengthen = SETATTR3args {
+        object: file.clone(),
+        new_attributes: sattr3 { size: Nfs3Option::Some(5), ..any() },
+        guard: Nfs3Option::Some(changed),
+    };
+    let create = CREATE3args { where_: at(&root, "created"), how: createhow3::GUARDED(any()) };
+    let symlink = SYMLINK3args {
+        where_: at(&root, "symlink"),
+        symlink: symlinkdata3 {
+            symlink_attributes: any(),
+            symlink_data: nfspath3(Opaque::borrowed(b"file")),
+        },
+    };
+    let mknod = MKNOD3args { where_: at(&root, "fifo"), what: mknoddata3::NF3FIFO(any()) };
+    // Each of these fails if it is executed twice.
+    let calls = [
+        (2, packed(&lengthen)),
+        (8, packed(&create)),
+        (9, packed(&MKDIR3args { where_: at(&root, "dir"), attributes: any() })),
+        (10, packed(&symlink)),
+        (11, packed(&mknod)),
+        (15, packed(&LINK3args { file, link: at(&root, "link") })),
+        (14, packed(&RENAME3args { from: at(&root, "link"), to: at(&root, "renamed") })),
+        (12, packed(&REMOVE3args { object: at(&root, "renamed") })),
+        (13, packed(&RMDIR3args { object: at(&root, "dir") })),
+    ];
+    for (procedure, arguments) in calls {
+        let change = call(100_003, 3, procedure, &arguments);
+        let mut first = served.stream();
+        first.write_all(&change).expect("sent");
+        let again = answer(&served, &change).expect("answered");
+        assert_eq!(again[24..28], [0; 4], "procedure {procedure} does not return NFS3_OK");
+        let mut reply = vec![0; 4 + again.len()];
+        first.read_exact(&mut reply).expect("answered");
+        assert_eq!(reply[4..], again, "procedure {procedure}");
+    }
 }
 
 #[test]
