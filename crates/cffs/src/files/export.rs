@@ -36,8 +36,8 @@ const COPY_BYTES: usize = 1 << 20;
 ///
 /// A file that cannot be copied whole is reported to the observer and counted in
 /// [`Summary::failures`]. An error is returned if the copy could not begin or could not continue: there
-/// is no `source`, the `target` cannot be made or is in the `source` through its mount, either side has no space left, or the host could not
-/// write everything to its device.
+/// is no `source`, the `target` cannot be made or is in the `source` of a mounted volume, either side has no
+/// space left, or the host could not write everything to its device.
 pub fn export(
     files: &Files,
     source: &[u8],
