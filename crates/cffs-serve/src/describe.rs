@@ -119,7 +119,7 @@ pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
     json!({
         "server": server,
         "idle_processors": idle_processors(),
-        "read_only_because": volume.writer().latched(),
+        "read_only_because": volume.admin().refusal(),
         "superblock": shown,
     })
 }

@@ -112,9 +112,14 @@ async fn history(State(shared): State<Arc<Shared>>) -> Response {
     Json(shared.samples.history()).into_response()
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+/// The metrics; with full control, their labels have the paths, as `cffs stats --prometheus` shows them.
+async fn metrics(State(shared): State<Arc<Shared>>, Extension(role): Extension<Role>) -> Response {
     let served = shared.samples.served();
-    let text = (shared.options.forms.metrics)(&served.stats(), &served.info());
+    let info = match role {
+        Role::Look => served.info(),
+        Role::Run => served.info_with_paths(),
+    };
+    let text = (shared.options.forms.metrics)(&served.stats(), &info);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

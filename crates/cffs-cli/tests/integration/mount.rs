@@ -321,6 +321,10 @@ fn a_mount_that_found_damage_is_checked_by_the_next_fsck() {
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     let info = succeed(scratch.cffs(["info"]).arg(&dir));
     assert!(info.contains("damage seen code") && info.contains("CF0201"), "{info}");
+    let is_line = |line: &str, name: &str| line.trim_start().starts_with(name);
+    let read_only = info.lines().find(|line| is_line(line, "server read only ")).expect("a line");
+    assert!(read_only.ends_with(" yes"), "{info}");
+    assert!(info.lines().any(|line| is_line(line, "read only because ")), "{info}");
     scratch.umount();
 
     let output = scratch.mount_command("rw").output().expect("it starts");

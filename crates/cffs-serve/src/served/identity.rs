@@ -22,7 +22,8 @@ pub struct Identity {
     pub pid: u32,
     /// The user that the server runs as.
     pub uid: u32,
-    /// Whether changes are refused: the volume was opened for reading only, or its mount is read-only now.
+    /// Whether changes are refused: the volume was opened for reading only, its mount is read-only now, or
+    /// damage or a failed write is the reason.
     pub read_only: bool,
     /// Whether the volume was opened for reading only, so that no remount makes it writable.
     #[serde(default)]

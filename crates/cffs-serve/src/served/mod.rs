@@ -129,7 +129,8 @@ impl Served {
     /// The server as it is now, with all paths.
     pub(crate) fn identity_now(&self) -> Option<Identity> {
         let identity = self.identity.get()?.clone();
-        Some(Identity { read_only: self.is_read_only(), ..identity })
+        let read_only = self.is_read_only() || self.volume().admin().refusal().is_some();
+        Some(Identity { read_only, ..identity })
     }
 
     /// Whether changes are refused at present: the volume was opened for reading only, or the mount was
@@ -185,6 +186,11 @@ impl Served {
     pub fn info(&self) -> Value {
         let identity = self.identity_now().map(|server| server.without_paths());
         describe::mounted(&self.volume(), &identity)
+    }
+
+    /// The same for the owner, with paths.
+    pub fn info_with_paths(&self) -> Value {
+        describe::mounted(&self.volume(), &self.identity_now())
     }
 
     /// Forbids jobs to start, since the program is about to be replaced.

@@ -147,6 +147,10 @@ fn figures_are_those_of_the_volume_and_actions_have_their_effect() {
     assert_eq!(scene.client.get(file, RUN).json()["file"]["pieces"], 1);
     let metrics = scene.client.get("/metrics", LOOK).body;
     assert_eq!(metrics.lines().next(), Some("# 40 \"relatime\""));
+    // Only full control shows paths, as the metrics of cffs stats do.
+    assert!(!metrics.contains("secret"), "{metrics}");
+    let with_paths = scene.client.get("/metrics", RUN).body;
+    assert!(with_paths.contains("/srv/secret.cffs"), "{with_paths}");
 }
 
 #[test]

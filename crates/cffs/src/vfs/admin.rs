@@ -6,7 +6,7 @@ use super::{Placement, ScrubProgress, Trimmed};
 use crate::admin::{Explain, Grow, Scrub, Trim};
 use crate::alloc::Clusters;
 use crate::epoch::EpochWriter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Fill;
 use crate::trace::OpKind;
 use crate::units::{InodeNo, Key};
@@ -21,6 +21,14 @@ impl Admin<'_> {
     /// Whether the volume was opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.writer.options.read_only
+    }
+
+    /// Why the volume refuses changes, if a failed write is the reason, or damage by the volume's policy.
+    pub fn refusal(&self) -> Option<String> {
+        self.writer.latched().or_else(|| match self.writer.check_changeable() {
+            Err(error @ Error::Damaged(_)) => Some(error.to_string()),
+            _ => None,
+        })
     }
 
     /// Discards the free space of a range of the volume, in bytes, except runs shorter than `least_bytes`.

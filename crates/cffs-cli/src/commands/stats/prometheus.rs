@@ -64,7 +64,7 @@ pub fn render(stats: &Value, info: &Value) -> String {
     header(&mut out, "cffs_volume_info", "A mounted volume, always 1", false);
     sample(&mut out, "cffs_volume_info", &labels, &Value::from(1));
     let is_read_only = u64::from(server["read_only"] == true);
-    header(&mut out, "cffs_volume_read_only", "Whether the volume is mounted read-only", false);
+    header(&mut out, "cffs_volume_read_only", "Whether the volume refuses changes", false);
     sample(&mut out, "cffs_volume_read_only", &volume, &Value::from(is_read_only));
     for (name, help) in VOLUME {
         let metric = format!("cffs_volume_{name}");
