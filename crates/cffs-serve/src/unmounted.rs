@@ -14,8 +14,8 @@ use crate::served::{Served, closing};
 use crate::socket::{self, Message, Reply};
 
 /// Answers commands until the process ends. They can query the server's identity, counters and exports, and
-/// the status of a scrub; and they can sync and scrub the volume, change its exports, and record its
-/// operations.
+/// the status of a scrub and of a check; and they can sync, scrub and check the volume, change its exports,
+/// and record its operations.
 ///
 /// # Errors
 ///
@@ -68,16 +68,17 @@ fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<
     }
     let Some(value) = &message.value else {
         let question = Control::question(name).filter(|question| {
-            use Question::{Exports, Info, Scrub, Stats, Sync};
-            matches!(question, Info | Stats | Scrub | Sync | Exports)
+            use Question::{Exports, Fsck, Info, Scrub, Stats, Sync};
+            matches!(question, Info | Stats | Scrub | Fsck | Sync | Exports)
         });
         let answer = control.answer(volume, InodeNo::ROOT, question.ok_or(UNKNOWN)?, uid)?;
         let answer = serde_json::from_slice(&answer);
         return Ok(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Answer));
     };
     let request = Request::from_attribute(name, value.as_bytes()).ok_or(UNKNOWN)??;
-    use Request::{AddExport, RemoveExport, StartScrub, StopScrub};
-    if !matches!(request, StartScrub(_) | StopScrub | AddExport(_) | RemoveExport(_)) {
+    use Request::{AddExport, RemoveExport, StartCheck, StartScrub, StopScrub};
+    let is_job = matches!(request, StartScrub(_) | StopScrub | StartCheck { .. });
+    if !is_job && !matches!(request, AddExport(_) | RemoveExport(_)) {
         return Err(UNKNOWN);
     }
     control.carry_out(volume, InodeNo::ROOT, request, uid)?;

@@ -49,7 +49,7 @@ pub enum BadTokens {
         source: io::Error,
     },
     /// Other users can read it.
-    #[error("{}: other users can read it; run: chmod 600 FILE", .0.display())]
+    #[error("{}: other users can read it; run: chmod 600 {}", .0.display(), .0.display())]
     Readable(PathBuf),
     /// Its contents are invalid.
     #[error(

@@ -1,6 +1,6 @@
 //! `cffs fsck`, `fsck.cffs`: checks a volume and repairs it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -19,12 +19,13 @@ use cffs::journal;
 use cffs::vfs::{mark, read_superblock};
 use cffs_object::Location;
 use cffs_serve::describe::{self, CheckReport};
-use cffs_serve::served::control::{self, AskError, Request, Stage};
+use cffs_serve::served::control::{self, AskError, CheckStatus, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::names::{self, OnMount};
+use crate::output::{counted, note};
 use crate::{exit, image, output, progress};
 
 mod objects;
@@ -43,10 +44,11 @@ const PROBLEMS_LEFT: u8 = 4;
 
 /// Check a volume and repair it
 ///
-/// Changes nothing without -p or -y. Without -f, -n or -y, skips a volume that was left clean. A mounted
-/// volume is checked by its server, without changes. Exits with 0 if there is no problem, 1 if all were
-/// repaired, 4 if some were not, 8 if the check could not be made, or a volume in an object store has missing
-/// or damaged objects, 16 for wrong usage. Each kind of problem has a code, explained in docs/FSCK.md.
+/// Changes nothing without -p or -y. Without -f, -n or -y, skips a volume that was left clean. A mounted or
+/// served volume is checked by its server, without changes. Exits with 0 if there is no problem, 1 if all
+/// were repaired, 4 if some were not, 8 if the check could not be made, or a volume in an object store has
+/// missing or damaged objects, 16 for wrong usage. Each kind of problem has a code, explained in
+/// docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -78,8 +80,8 @@ pub struct Fsck {
     /// volume in an object store, also read all its objects.
     #[arg(long)]
     contents: bool,
-    /// Check a mounted volume and change nothing; fail if it is not mounted. Calls that make changes durable
-    /// wait until the check has finished.
+    /// Check a mounted or served volume and change nothing; fail if it is neither. Calls that make changes
+    /// durable wait until the check has finished.
     #[arg(long, conflicts_with_all = ["repair", "salvage"])]
     online: bool,
     /// Search the whole device for directories to which nothing refers; also finds deleted ones.
@@ -134,14 +136,12 @@ impl Fsck {
         // answer.
         let is_taken_over = self.take_over && image::location(&self.target)?.is_some();
         let mounted = if is_taken_over { None } else { names::mounted(&self.target)? };
-        if mounted.is_none() && self.online {
-            return Err(AskError::NotMounted).with_context(name);
-        }
         let source = mounted.as_ref().map_or(&self.target, |found| &found.mounted.shown_source);
         let in_store = Location::url_of(source).is_some();
         let found = match mounted {
             Some(mounted) => self.check_mounted(&mounted).with_context(name)?,
-            None => None,
+            None if is_taken_over => None,
+            None => self.check_served().with_context(name)?,
         };
         let online = found.is_some();
         let (report, code) = match found {
@@ -190,6 +190,7 @@ impl Fsck {
             bars.finish();
             found.with_context(name)?;
         }
+        let before = read_superblock(&*device).ok().map(|superblock| superblock.inodes);
         let claim = |found: &Superblock| self.claim(&*device, found, &options);
         let mut report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
@@ -229,6 +230,15 @@ impl Fsck {
             }
         }
         let report = report.with_context(name)?;
+        if let Some(before) = before.filter(|before| self.salvage && report.inodes > *before) {
+            // Those below them have no line in the report.
+            let outcome = if report.changed { "is back" } else { "would come back" };
+            note!(
+                "{}: with the directories in lost+found, all that they contain {outcome}: {} in all",
+                name(),
+                counted(report.inodes - before, "inode")
+            );
+        }
         let code = report.exit_code().max(code_of_objects);
         Ok((report, code))
     }
@@ -313,16 +323,20 @@ impl Fsck {
     /// Asks the server of a mounted volume to check it, without changes. `None` for a volume that is mounted
     /// read-only, whose image can be read concurrently.
     fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
-        let changes = self.preen || self.yes || self.take_over;
-        let is_for_server = !changes && !self.salvage && !self.without_journal;
-        if !is_for_server || self.journal_device.is_some() {
+        if !self.is_for_server() {
             let directory = mounted.mounted.directory.display();
             bail!(
                 "it is mounted on {directory}; unmount it first (cffs umount {directory}), or check it \
                  without changes: cffs fsck --online {directory}"
             );
         }
-        match self.check_online(&mounted.path) {
+        let path = &mounted.path;
+        let request = Request::StartCheck { contents: self.contents };
+        let started = control::request(path, request);
+        let checked = started
+            .map_err(anyhow::Error::from)
+            .and_then(|()| self.report_of_server(|| control::check_status(path)));
+        match checked {
             Err(error) if matches!(error.downcast_ref(), Some(AskError::ReadOnly)) => {
                 if self.online || self.target.is_dir() { Err(error) } else { Ok(None) }
             }
@@ -330,13 +344,38 @@ impl Fsck {
         }
     }
 
-    /// Asks the server of a mounted volume to check it, and waits for the report.
-    fn check_online(&self, path: &Path) -> anyhow::Result<CheckReport> {
-        control::request(path, Request::StartCheck { contents: self.contents })?;
+    /// Asks the server of a volume that is served without a mount to check it, without changes. `None` if the
+    /// volume has no such server, or the check is not one for a server.
+    fn check_served(&self) -> anyhow::Result<Option<CheckReport>> {
+        if !self.is_for_server() || self.without_objects {
+            return Ok(None);
+        }
+        let request = Request::StartCheck { contents: self.contents };
+        match control::request_of_server(&self.target, request) {
+            Err(AskError::NotMounted) if !self.online => Ok(None),
+            started => {
+                started?;
+                self.report_of_server(|| control::check_status_of_server(&self.target)).map(Some)
+            }
+        }
+    }
+
+    /// Whether the server of a volume can make this check.
+    fn is_for_server(&self) -> bool {
+        let changes = self.preen || self.yes || self.take_over;
+        !changes && !self.salvage && !self.without_journal && self.journal_device.is_none()
+    }
+
+    /// Waits until the server has checked the volume.
+    fn report_of_server(
+        &self,
+        status: impl Fn() -> Result<CheckStatus, AskError>,
+    ) -> anyhow::Result<CheckReport> {
         let bars = Bars::new(self.is_quiet());
         loop {
-            let status = control::check_status(path)
-                .context("the volume was unmounted before the check was complete")?;
+            let status = status().context(
+                "the volume was unmounted, or its server stopped, before the check was complete",
+            )?;
             if status.stage == Stage::Running {
                 bars.show(&status.pass, &status.unit, status.done, status.total);
                 thread::sleep(POLL_INTERVAL);
@@ -362,17 +401,17 @@ fn has_lost_superblock(report: &Report) -> bool {
 }
 
 /// A progress bar for each phase.
-struct Bars {
+pub(super) struct Bars {
     quiet: bool,
     current: Mutex<Option<(String, ProgressBar)>>,
 }
 
 impl Bars {
-    fn new(quiet: bool) -> Bars {
+    pub fn new(quiet: bool) -> Bars {
         Bars { quiet, current: Mutex::new(None) }
     }
 
-    fn finish(&self) {
+    pub fn finish(&self) {
         if let Ok(mut current) = self.current.lock()
             && let Some((_, bar)) = current.take()
         {

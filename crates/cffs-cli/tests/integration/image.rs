@@ -5,7 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
 use crate::harness::{CFFS, Scratch, fail, succeed};
+use cffs::files::Files;
+use cffs::format::inode::FileType;
 use cffs::vfs::Caller;
+use cffs::vfs::types::OpenOptions;
 
 #[test]
 fn mkfs_makes_an_image_that_info_describes() {
@@ -25,6 +28,34 @@ fn mkfs_makes_an_image_that_info_describes() {
     let features = superblock["features"].as_array().expect("a list");
     assert!(features.contains(&"embed".into()) && !features.contains(&"inline".into()));
     scratch.assert_clean();
+}
+
+/// The report has no line for files below the directories in `lost+found`.
+#[test]
+fn a_salvage_counts_what_comes_back() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("below")).expect("made");
+    for number in 0..10 {
+        fs::write(source.join("below").join(number.to_string()), "contents").expect("written");
+    }
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source).arg("/d"));
+    let files = Files::open_image(&scratch.image(), OpenOptions::default()).expect("opened");
+    files.root().remove_all(b"d", FileType::Directory).expect("removed");
+    files.close().expect("closed");
+    drop(files);
+    let fsck = |options: &[&str]| {
+        let output = scratch.cffs(["fsck"]).args(options).arg(scratch.image()).output();
+        let output = output.expect("it starts");
+        [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .concat()
+    };
+    let listed = fsck(&["--salvage", "-n"]);
+    assert!(listed.contains("would come back: 13 inodes in all"), "{listed}");
+    let restored = fsck(&["--salvage", "-y"]);
+    assert!(restored.contains("is back: 13 inodes in all"), "{restored}");
+    assert!(!fsck(&["-n"]).contains("in all"));
 }
 
 #[test]

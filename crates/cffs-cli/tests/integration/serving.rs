@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -272,6 +273,13 @@ fn a_served_image_answers_commands() {
     let scrubbed = succeed(scratch.cffs(["scrub", "--json", "--rate", "0"]).arg(scratch.image()));
     let scrubbed: serde_json::Value = serde_json::from_str(&scrubbed).expect("it is JSON");
     assert_eq!((&scrubbed["stage"], &scrubbed["problem_count"]), (&"done".into(), &0.into()));
+    for options in [["--online", "--json"], ["-n", "--json"]] {
+        let checked = succeed(scratch.cffs(["fsck"]).args(options).arg(scratch.image()));
+        let checked: serde_json::Value = serde_json::from_str(&checked).expect("it is JSON");
+        assert_eq!(checked["problem_count"], 0, "{checked}");
+    }
+    let refused = fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
+    assert!(refused.contains("cffs serve --stop"), "{refused}");
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
     assert!(info.contains(&listens), "{info}");
 
@@ -300,8 +308,10 @@ fn a_served_image_answers_commands() {
     let twice = fail(1, scratch.cffs(["serve", "--nfs", "127.0.0.1:0"]).arg(scratch.image()));
     assert!(twice.contains("is served by process"), "{twice}");
     server.stop();
-    let stopped = fail(1, scratch.cffs(["stats"]).arg(scratch.image()));
-    assert!(stopped.contains("not a C-FFS volume that is mounted or served"), "{stopped}");
+    for (code, command) in [(1, &["stats"][..]), (8, &["fsck", "--online"])] {
+        let stopped = fail(code, scratch.cffs([]).args(command).arg(scratch.image()));
+        assert!(stopped.contains("not a C-FFS volume that is mounted or served"), "{stopped}");
+    }
 }
 
 /// Without a mount, the trace is read from the server's socket.
@@ -390,6 +400,12 @@ fn a_server_answers_only_commands_of_its_user() {
 #[test]
 fn the_reason_is_given_if_a_volume_cannot_be_served() {
     let scratch = Scratch::with_image();
+    let tokens = scratch.path().join("tokens");
+    fs::write(&tokens, "").expect("written");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o644)).expect("set");
+    let mut page = scratch.cffs(["serve", "--web", "127.0.0.1:0", "--web-token"]);
+    let said = fail(1, page.arg(&tokens).arg(scratch.image()));
+    assert!(said.contains(&format!("chmod 600 {}", tokens.display())), "{said}");
     let any = ["serve", "--nfs", "127.0.0.1:0"];
     let no_dir = fail(1, scratch.cffs(any).args(["--export", "/nowhere"]).arg(scratch.image()));
     assert!(no_dir.contains("--export"), "{no_dir}");

@@ -325,6 +325,12 @@ pub fn check_status(path: &Path) -> Result<CheckStatus, AskError> {
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
+/// The status of the check of an image that is not mounted.
+pub fn check_status_of_server(image: &Path) -> Result<CheckStatus, AskError> {
+    let status = ask_server_of(image, Question::Fsck)?;
+    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+}
+
 /// Why a query or request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
