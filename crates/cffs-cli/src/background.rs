@@ -28,12 +28,14 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use cffs::device::file::keep_descriptors_from_children;
+use cffs_object::Location;
 use rustix::process::{Pid, Signal};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::role::{ROLE_VARIABLE, Role, role};
-use crate::{crash_report, keys, log, privileges, working_directory};
+use crate::working_directory::{self, absolute_argument};
+use crate::{crash_report, keys, log, privileges, successor};
 
 /// The path by which this program can be started again. An upgrade may replace its file at any time; then the
 /// kernel still knows the old one.
@@ -99,7 +101,11 @@ pub fn enter(
         role => role,
     };
     leave_session();
-    let volume = source.canonicalize().unwrap_or_else(|_| source.to_owned());
+    let volume = match Location::url_of(source) {
+        // The path may lead through the mount, which does not answer while its program is replaced.
+        None if successor::is_one() => absolute_argument(source)?,
+        _ => source.canonicalize().unwrap_or_else(|_| source.to_owned()),
+    };
     // The monitor and the server write to the same log, and only one of them reports if there is none.
     let is_monitor = role == Role::Monitor;
     log::to_background(log_file, &volume, is_monitor);

@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use cffs::device::Failure;
 use cffs::device::file::OpenError;
 use cffs::error::{Corruption, Error};
 use cffs::files::{CopyCause, CopyError};
-use cffs_object::{Error as Store, Location};
+use cffs_object::Error as Store;
 use rustix::process::geteuid;
 
 use crate::mounts;
@@ -182,9 +183,6 @@ fn advice(
                     "only its owner and root may write to it; others can mount it read-only: -o ro",
                 )
             }
-            io::ErrorKind::NotFound if Location::url_of(path).is_some() => Some(
-                "for a volume in an object store, give this command the directory on which it is mounted",
-            ),
             io::ErrorKind::NotFound if is_below_a_mount(path) => None,
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied if geteuid().is_root() => Some(
@@ -204,28 +202,21 @@ fn advice(
             Kind::Ordinary => "it can be read, or mounted with -o ro",
         });
     }
-    if let Some(cffs_object::Error::Claimed { .. }) = cause.downcast_ref() {
-        return Some(match kind {
-            Kind::Mount => {
-                "if that program has ended or should stop: -o takeover; to read only: -o ro"
-            }
-            Kind::Fsck => {
-                "if that program has ended or should stop: --take-over; to check only: cffs fsck -n"
-            }
-            Kind::Ordinary if command == "publish" => {
-                "if that program has ended or should stop: --take-over"
-            }
-            Kind::Ordinary if command == "destroy" => {
-                "end that program first; if it has ended: --take-over"
-            }
-            Kind::Ordinary => "if that program has ended or should stop: cffs fsck -p --take-over",
-        });
+    if let Some(Store::Claimed { has_ended, .. }) = cause.downcast_ref() {
+        return Some(of_claim(kind, command, *has_ended));
     }
     if command == "destroy"
         && let Some(Store::NeedsSecret { .. } | Store::Secret { .. } | Store::Damaged { .. }) =
             cause.downcast_ref()
     {
         return Some("to delete the volume nevertheless: --force");
+    }
+    let is_restorable = match cause.downcast_ref::<Error>() {
+        Some(Error::Io(error)) => Failure::of(error) == Failure::Restorable,
+        _ => matches!(cause.downcast_ref(), Some(Store::Damaged { .. })),
+    };
+    if is_restorable && command != "fsck" {
+        return Some("cffs fsck -n names all missing and damaged objects, and the remedy");
     }
     match cause.downcast_ref::<Error>()? {
         Error::InUse(_) => Some(match kind {
@@ -242,6 +233,25 @@ fn advice(
             }
         }),
         _ => None,
+    }
+}
+
+/// How to take over a volume that its last writer has not released.
+fn of_claim(kind: Kind, command: &str, has_ended: bool) -> &'static str {
+    match (kind, command, has_ended) {
+        (Kind::Mount, _, true) => "to take it over: -o takeover; to read only: -o ro",
+        (Kind::Mount, ..) => {
+            "if that program has ended or should stop: -o takeover; to read only: -o ro"
+        }
+        (Kind::Fsck, _, true) => "to take it over: --take-over; to check only: cffs fsck -n",
+        (Kind::Fsck, ..) => {
+            "if that program has ended or should stop: --take-over; to check only: cffs fsck -n"
+        }
+        (_, "publish" | "destroy", true) => "to take it over: --take-over",
+        (_, "publish", _) => "if that program has ended or should stop: --take-over",
+        (_, "destroy", _) => "end that program first; if it has ended: --take-over",
+        (.., true) => "to take it over: cffs fsck -p --take-over",
+        _ => "if that program has ended or should stop: cffs fsck -p --take-over",
     }
 }
 

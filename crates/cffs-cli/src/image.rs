@@ -19,7 +19,7 @@ use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark, read_superblock};
 use cffs_object::{COMMAND_PATIENCE, Location, LogDevice};
-use cffs_serve::served::control;
+use cffs_serve::served::control::{self, AskError};
 use rustix::thread::CapabilitySet;
 
 use crate::hidden_server::{self, HiddenServer};
@@ -41,6 +41,12 @@ const QUIET: Duration = Duration::from_secs(3);
 /// writing otherwise, a server is about to close it or another command is running: this waits, with a note.
 /// It does not wait long for readers, since any user who may read the image can be one.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
+    if Location::url_of(path).is_some() {
+        bail!(
+            "{}: a volume in an object store must be mounted for this; name the directory of the mount",
+            path.display()
+        );
+    }
     if let Some(mounted) = mounts::holding(path)? {
         let (source, directory) = (mounted.source.display(), mounted.directory.display());
         bail!(
@@ -48,6 +54,9 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
              that is not mounted: run cffs umount {directory}, then name {source}",
             path.display()
         );
+    }
+    if path.is_dir() {
+        return Err(AskError::NotMounted).with_context(|| path.display().to_string());
     }
     let user = match FileDevice::open(path, access) {
         Err(OpenError::InUse { by, .. }) => by,
@@ -99,6 +108,13 @@ pub fn place(target: &Path) -> anyhow::Result<Option<Location>> {
         mounts::passable(Path::new(OsStr::from_bytes(directory)))?;
     }
     Ok(Some(Location::parse(&url)?))
+}
+
+/// Whether the target is a version of a volume in a store, which never changes.
+pub fn is_version(target: &Path) -> bool {
+    Location::url_of(target)
+        .and_then(|url| Location::parse(&url).ok())
+        .is_some_and(|location| location.version().is_some())
 }
 
 /// Opens an image, a device, or a volume in a store; `take_over` takes the latter from its last writer.
@@ -291,7 +307,9 @@ fn open_paired(
     device: Arc<dyn BlockDevice>,
     mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
-    options.host.get_or_insert_with(|| Arc::new(SystemHost));
+    if !options.read_only || !is_version(path) {
+        options.host.get_or_insert_with(|| Arc::new(SystemHost));
+    }
     let read_only = options.read_only;
     let volume = cffs::open(device, Arc::new(SystemClock), options)
         .with_context(|| path.display().to_string())?;
@@ -315,9 +333,12 @@ pub fn open_served_volume(
 }
 
 /// Warns that the volume may change while it is read: by another host, which locks do not exclude, or because
-/// this is a copy of a volume in use.
+/// this is a copy of a volume in use. A version has the mark of the program that had the volume open, but
+/// never changes.
 pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
-    if let Some(user) = mark::user(superblock, &SystemHost, true) {
+    if !is_version(path)
+        && let Some(user) = mark::user(superblock, &SystemHost, true)
+    {
         note!("cffs: {}: {user}; reads may be inconsistent", path.display());
     }
 }

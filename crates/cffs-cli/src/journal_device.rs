@@ -14,13 +14,16 @@ use crate::mounts;
 
 /// The path of the device with the journal of a volume, if it is found.
 pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
-    let mut sibling = path.as_os_str().to_owned();
-    sibling.push(".journal");
     let devices = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
     let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
-    std::iter::once(PathBuf::from(sibling))
-        .chain(devices)
-        .find(|path| has_journal(path, superblock))
+    std::iter::once(sibling(path)).chain(devices).find(|path| has_journal(path, superblock))
+}
+
+/// The file for the journal in the directory of an image.
+pub fn sibling(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_owned();
+    name.push(".journal");
+    PathBuf::from(name)
 }
 
 /// Whether a file or device contains the header of the volume's journal.

@@ -82,6 +82,16 @@ pub fn secret() -> anyhow::Result<Option<Arc<Secret>>> {
     Ok(known.clone())
 }
 
+/// Warns of a secret that will protect a volume and may be a key that was cut off.
+pub fn warn_of_digits(secret: Option<&Secret>) {
+    if secret.is_some_and(Secret::looks_like_key) {
+        note!(
+            "cffs: the key is used as a passphrase: it has only hexadecimal digits, but not 64; if it was \
+             cut off, replace it with cffs tune --new-key-file"
+        );
+    }
+}
+
 /// Prevents other processes of the user from inspecting this one, and core dumps of its memory.
 fn hide() -> anyhow::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")

@@ -44,7 +44,7 @@ type Listening = (Server, String, fn(&str));
 impl WebOptions {
     /// Listens, if a page was requested. Its address is printed when it starts.
     pub fn bind(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
-        self.bind_and(source, dir, |address| note!("{address}"))
+        self.bind_and(source, dir, |address| note!("cffs: {address}"))
     }
 
     /// Listens, if a page was requested, and reports the address when it starts.
@@ -91,11 +91,10 @@ impl WebOptions {
         let server = server.context("serving the page")?;
         let url = format!("{}://{}/", server.scheme(), server.address()?);
         let address = match &self.web_token {
-            Some(file) => format!("cffs: the page is {url}; its tokens are in {}", file.display()),
-            None => format!(
-                "cffs: the page is {url}#{}\ncffs: view only: {url}#{}",
-                tokens.run, tokens.look
-            ),
+            Some(file) => format!("the page is {url}; its tokens are in {}", file.display()),
+            None => {
+                format!("the page is {url}#{}\ncffs: view only: {url}#{}", tokens.run, tokens.look)
+            }
         };
         Ok(Bound(Some((server, address, report))))
     }

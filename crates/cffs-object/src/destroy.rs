@@ -218,7 +218,7 @@ fn claim(store: &Arc<Store>, options: &DestroyOptions) -> Result<(Held, bool), E
     };
     match writer::claim(store, history, &open) {
         Err(Error::Claimed { term, is_staging, .. }) => {
-            Err(Error::Claimed { term, by: device::writer_of(Arc::clone(store)), is_staging })
+            Err(device::claimed(term, Arc::clone(store), is_staging))
         }
         claimed => Ok((Held::Claim(Box::new(claimed?)), had_staging)),
     }

@@ -114,7 +114,7 @@ impl LogDevice {
         if !options.read_only {
             return match writer::claim(&store, history, &options) {
                 Err(Error::Claimed { term, is_staging, .. }) => {
-                    Err(Error::Claimed { term, by: writer_of(Arc::new(store)), is_staging })
+                    Err(claimed(term, Arc::new(store), is_staging))
                 }
                 claimed => Self::to_write(store, sector_bytes, claimed?, options),
             };
@@ -344,13 +344,19 @@ impl LogDevice {
     }
 }
 
-/// The program that has a volume open for writing, as a sentence, if its superblock names one.
-pub(crate) fn writer_of(store: Arc<Store>) -> Option<String> {
-    let history = History::read(&store).ok()?;
-    let holder = holder_of(store, history)?;
+/// The error of a volume that its last writer has not released, with that program if the superblock names it.
+pub(crate) fn claimed(term: u64, store: Arc<Store>, is_staging: bool) -> Error {
+    let holder = History::read(&store).ok().and_then(|history| holder_of(store, history));
+    let has_ended =
+        holder.as_ref().is_some_and(|holder| SystemHost.standing(holder) == Standing::Gone);
+    Error::Claimed { term, by: holder.map(|holder| in_words(&holder)), has_ended, is_staging }
+}
+
+/// The program that has a volume open for writing, as a sentence.
+fn in_words(holder: &Holder) -> String {
     let since = Timestamp { seconds: holder.started.cast_signed(), nanoseconds: 0 };
     let (pid, name) = (holder.pid, holder.name.escape_ascii());
-    Some(match SystemHost.standing(&holder) {
+    match SystemHost.standing(holder) {
         Standing::Gone => format!(
             "process {pid} of this host had the volume open for writing since {since} UTC, and ended without \
              closing it"
@@ -362,7 +368,7 @@ pub(crate) fn writer_of(store: Arc<Store>) -> Option<String> {
         _ => format!(
             "the volume is open for writing on this host (process {pid}, since {since} UTC)"
         ),
-    })
+    }
 }
 
 /// The program that has a volume open for writing, by the mark in the superblock of this state, if it has

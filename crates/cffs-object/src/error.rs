@@ -153,6 +153,8 @@ pub enum Error {
         term: u64,
         /// The program that has it open, as a sentence about the volume, if its superblock names one.
         by: Option<String>,
+        /// Whether that program certainly runs no more.
+        has_ended: bool,
         /// Whether it has a staging directory.
         is_staging: bool,
     },

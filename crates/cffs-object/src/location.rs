@@ -165,7 +165,7 @@ impl Location {
     }
 
     /// The URL of the volume, without a version.
-    pub(crate) fn volume_url(&self) -> String {
+    pub fn volume_url(&self) -> String {
         split_version(&self.name).0.to_owned()
     }
 

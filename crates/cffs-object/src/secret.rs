@@ -76,6 +76,15 @@ impl Secret {
         matches!(self.0, Kind::Passphrase(_))
     }
 
+    /// Whether it is a passphrase that looks like a part of a key, or more than one: only hexadecimal digits,
+    /// and more than a passphrase would have.
+    pub fn looks_like_key(&self) -> bool {
+        match &self.0 {
+            Kind::Key(_) => false,
+            Kind::Passphrase(text) => text.len() > 40 && text.iter().all(u8::is_ascii_hexdigit),
+        }
+    }
+
     /// The root of the keys derived from this secret.
     fn root(&self, cost: Option<Cost>, salt: &[u8; SALT_BYTES]) -> Result<Prk, WrongSecret> {
         let extract = |key: &[u8]| Salt::new(HKDF_SHA256, salt).extract(key);

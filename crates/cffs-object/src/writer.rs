@@ -111,7 +111,12 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
         let was_here = || store.staging().is_some_and(|staging| staging.has_claimed(uuid, term));
         let is_anothers = !history.is_released && !was_here();
         if is_anothers && !options.take_over {
-            return Err(Error::Claimed { term, by: None, is_staging: history.is_staging });
+            return Err(Error::Claimed {
+                term,
+                by: None,
+                has_ended: false,
+                is_staging: history.is_staging,
+            });
         }
         let slot = history.slot + 1;
         let claim = Record {

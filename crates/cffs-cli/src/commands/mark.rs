@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use cffs::clock::Timestamp;
 use cffs::device::file::Access;
 use cffs::error::Error;
@@ -58,9 +58,6 @@ impl Mark {
         if let Some(mounted) = names::mounted(&self.target)? {
             return self.on_server(&mounted.path, name);
         }
-        if self.target.is_dir() {
-            bail!(control::AskError::NotMounted);
-        }
         let device = image::open(&self.target, Access::ReadWrite, false)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
         let done = match self.remove {
@@ -108,9 +105,6 @@ impl Mark {
 pub fn marks(target: &Path) -> anyhow::Result<Vec<MarkStatus>> {
     if let Some(mounted) = names::mounted(target)? {
         return Ok(control::marks(&mounted.path)?);
-    }
-    if target.is_dir() {
-        bail!(control::AskError::NotMounted);
     }
     let device = image::open(target, Access::ReadOnly, false)?;
     let volume = image::open_volume(target, device, image::read_only())?;

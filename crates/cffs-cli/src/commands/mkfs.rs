@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
@@ -18,10 +19,10 @@ use cffs::vfs::{mark, read_superblock};
 use cffs_object::{Location, LogDevice};
 use clap::Args;
 
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
-use crate::{image, keys, signatures, size};
+use crate::{image, journal_device, keys, signatures, size};
 
 /// The size of an atomic write to a store.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
@@ -102,7 +103,8 @@ pub struct Mkfs {
     /// --key-command. Without it, nothing in the volume can be read.
     #[arg(long)]
     encrypt: bool,
-    /// Overwrite existing contents.
+    /// Overwrite existing contents. A volume in an object store is not overwritten: delete it with cffs
+    /// destroy.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
     /// Overwrite even a volume that is marked as in use by another host, or by a process without a lock. Only
@@ -118,6 +120,13 @@ pub struct Mkfs {
     /// Print what was made as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A volume that can be made.
+struct Planned {
+    options: MkfsOptions,
+    /// The device of the journal, if that is separate.
+    journal: Option<Arc<dyn BlockDevice>>,
 }
 
 /// A feature, on or off.
@@ -157,12 +166,7 @@ impl Mkfs {
             );
         }
         let existed = self.target.exists();
-        let device = self.device(existed)?;
-        let mut options = self.options(device.geometry().size_bytes);
-        if self.journal.is_none() && self.journal_device.is_none() && device.is_rotational() {
-            options.journal_bytes = default_journal_bytes(device.geometry().size_bytes);
-        }
-        let made = self.make(device, &options);
+        let made = self.device(existed).and_then(|(device, planned)| self.make(device, planned));
         if made.is_err() && !existed {
             // An image without a volume is of no use.
             let _ = fs::remove_file(&self.target);
@@ -172,14 +176,14 @@ impl Mkfs {
     }
 
     /// Makes the volume on a device, with its journal there or on a device of its own.
-    fn make(&self, device: FileDevice, options: &MkfsOptions) -> anyhow::Result<Superblock> {
-        let made = match &self.journal_device {
-            Some(path) => {
-                let bytes = options.journal_bytes;
-                let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
-                mkfs::make(&PairedDevice::new(device, journal), options)
-            }
-            None => mkfs::make(&device, options),
+    fn make(&self, device: FileDevice, planned: Planned) -> anyhow::Result<Superblock> {
+        let Planned { mut options, journal } = planned;
+        if self.journal.is_none() && journal.is_none() && device.is_rotational() {
+            options.journal_bytes = default_journal_bytes(device.geometry().size_bytes);
+        }
+        let made = match journal {
+            Some(journal) => mkfs::make(&PairedDevice::new(device, journal), &options),
+            None => mkfs::make(&device, &options),
         };
         made.with_context(|| self.target.display().to_string())
     }
@@ -206,7 +210,7 @@ impl Mkfs {
                 )
             }
             (false, true) => bail!("add --encrypt to use the key, or leave it out"),
-            _ => {}
+            _ => keys::warn_of_digits(location.secret().as_deref()),
         }
         let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };
         let name = || self.target.display().to_string();
@@ -217,7 +221,8 @@ impl Mkfs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn device(&self, existed: bool) -> anyhow::Result<FileDevice> {
+    /// Opens or creates the device, once it is certain that a volume can be made on it.
+    fn device(&self, existed: bool) -> anyhow::Result<(FileDevice, Planned)> {
         let target = &self.target;
         if existed {
             let device = image::open_device(target, Access::ReadWrite)?;
@@ -229,43 +234,49 @@ impl Mkfs {
             }
             self.check_mark(&device).with_context(|| target.display().to_string())?;
             let Some(size_bytes) = self.size.filter(|_| !device.is_block_device()) else {
-                return self.check_size(device);
+                let device = self.check_size(device)?;
+                let planned = self.plan(device.geometry())?;
+                return Ok((device, planned));
             };
             let sector_bytes = device.geometry().sector_bytes;
             drop(device);
             // A refusal after this would leave neither the old contents nor a volume.
-            self.check_options(Geometry { size_bytes, sector_bytes })
-                .with_context(|| target.display().to_string())?;
-            return Ok(FileDevice::create(target, size_bytes)?);
+            let planned = self.plan(Geometry { size_bytes, sector_bytes })?;
+            return Ok((FileDevice::create(target, size_bytes)?, planned));
         }
         if target.starts_with("/dev") && !target.starts_with("/dev/shm") {
             bail!("device {} does not exist", target.display());
         }
         match self.size {
-            Some(size_bytes) => Ok(FileDevice::create(target, size_bytes)?),
+            Some(size_bytes) => {
+                let device = FileDevice::create(target, size_bytes)?;
+                let planned = self.plan(device.geometry())?;
+                Ok((device, planned))
+            }
             None => {
                 bail!("{} does not exist; give its size to make it: --size 4G", target.display())
             }
         }
     }
 
-    /// Fails as making the volume on this device would.
-    fn check_options(&self, device: Geometry) -> anyhow::Result<()> {
+    /// Opens the device of the journal, and fails as making the volume on this device would.
+    fn plan(&self, device: Geometry) -> anyhow::Result<Planned> {
+        let target = || self.target.display().to_string();
         let options = self.options(device.size_bytes);
-        match &self.journal_device {
-            Some(path) => {
-                let bytes = options.journal_bytes;
-                let existed = path.exists();
-                let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
-                let planned = options.plan_with_journal_on(journal.geometry(), device);
-                if planned.is_err() && !existed {
-                    let _ = fs::remove_file(path);
-                }
-                planned?;
+        let Some(path) = &self.journal_device else {
+            drop(options.plan(device).with_context(target)?);
+            return Ok(Planned { options, journal: None });
+        };
+        let existed = path.exists();
+        let bytes = options.journal_bytes;
+        let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
+        if let Err(error) = options.plan_with_journal_on(journal.geometry(), device) {
+            if !existed {
+                let _ = fs::remove_file(path);
             }
-            None => drop(options.plan(device)?),
+            return Err(error).with_context(target);
         }
-        Ok(())
+        Ok(Planned { options, journal: Some(journal) })
     }
 
     /// Refuses a volume that another host has open, even with --force.
@@ -355,6 +366,16 @@ impl Mkfs {
             if features.is_empty() { String::from("no features") } else { features.join(", ") },
             uuid::Uuid::from_bytes(superblock.uuid),
         )?;
+        if let Some(path) = self.journal_device.as_ref().filter(|path| path.is_file())
+            && *path != journal_device::sibling(&self.target)
+        {
+            note!(
+                "cffs mkfs: the journal is found by itself only in {}; elsewhere, name it when you mount: -o \
+                 journal-device={}",
+                journal_device::sibling(&self.target).display(),
+                path.display()
+            );
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use cffs::device::file::Access;
 use cffs::error::Error;
 use cffs::files::Files;
@@ -12,7 +12,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Quotas, Volume};
 use cffs_serve::served::control::{self, AskError, QuotaStatus, Request};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use crate::output::{self, printable, say};
 use crate::{image, names, size};
@@ -62,11 +62,12 @@ enum What {
     ///
     /// The first time, the tree is counted, and changes of the volume wait meanwhile. A limit that is not
     /// given stays as it is. The limits may be less than what the tree uses.
+    #[command(group = ArgGroup::new("limits").required(true).multiple(true).args(["size", "files"]))]
     Set {
         #[command(flatten)]
         target: Target,
         /// The most bytes, such as 10G, or none.
-        #[arg(long, value_name = "SIZE|none", value_parser = parse_size, required_unless_present = "files")]
+        #[arg(long, value_name = "SIZE|none", value_parser = parse_size)]
         size: Option<u64>,
         /// The most files, such as 1M for a million, or none.
         #[arg(long, value_name = "COUNT|none", value_parser = parse_count)]
@@ -151,7 +152,6 @@ impl Target {
                 done => Ok(done?),
             };
         }
-        check_image(&self.target)?;
         let device = image::open(&self.target, Access::ReadWrite, false)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
         let files = Files::new(volume);
@@ -170,7 +170,6 @@ impl Target {
         if let Some(mounted) = names::mounted(&self.target)? {
             return Ok(control::quota(&mounted.join(self.path.as_deref())?)?);
         }
-        check_image(&self.target)?;
         let device = image::open(&self.target, Access::ReadOnly, false)?;
         let files = Files::new(image::open_volume(&self.target, device, image::read_only())?);
         let node = files.node(self.path()).with_context(|| printable(self.path()))?;
@@ -189,17 +188,9 @@ fn list(target: &Path) -> anyhow::Result<Vec<QuotaStatus>> {
     if let Some(mounted) = names::mounted(target)? {
         return Ok(control::quotas(&mounted.path)?);
     }
-    check_image(target)?;
     let device = image::open(target, Access::ReadOnly, false)?;
     let volume = image::open_volume(target, device, image::read_only())?;
     Ok(Quotas::of(&volume).list()?.iter().map(QuotaStatus::from).collect())
-}
-
-fn check_image(target: &Path) -> anyhow::Result<()> {
-    if target.is_dir() {
-        bail!(AskError::NotMounted);
-    }
-    Ok(())
 }
 
 fn print(quotas: &[QuotaStatus]) -> anyhow::Result<()> {

@@ -1,7 +1,5 @@
 //! `cffs snapshot`: kept versions of a volume in an object store.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
@@ -67,7 +65,7 @@ impl Snapshot {
         match &self.what {
             What::Create { kept } => {
                 let at = place(kept)?;
-                let volume = without_version(kept, &at);
+                let volume = PathBuf::from(at.volume_url());
                 if let Err(error) = sync_here(&volume) {
                     note!("cffs: {}: not synced before: {error:#}", volume.display());
                 }
@@ -112,13 +110,6 @@ fn sync_here(volume: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     Ok(control::sync(&names::to_ask(volume)?)?)
-}
-
-/// The URL without the name of the version.
-fn without_version(kept: &Path, at: &Location) -> PathBuf {
-    let version = at.version().map_or(0, |name| name.len() + 1);
-    let bytes = kept.as_os_str().as_bytes();
-    PathBuf::from(OsStr::from_bytes(&bytes[..bytes.len() - version]))
 }
 
 fn as_json(version: &Version) -> Value {

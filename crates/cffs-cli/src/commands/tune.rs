@@ -16,10 +16,10 @@ use cffs::vfs::{SetVolume, mark, read_superblock};
 use cffs::{journal, mkfs};
 use cffs_serve::describe;
 use cffs_serve::served::control::{self, Question, Request};
-use clap::{ArgGroup, Args};
+use clap::Args;
 use serde_json::Value;
 
-use crate::keys::Keys;
+use crate::keys::{self, Keys};
 use crate::names::{self, OnMount};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
@@ -29,13 +29,11 @@ use crate::{image, output, signatures, size};
 ///
 /// Changes nothing else, so the time does not depend on the size of the volume. A mounted volume is tuned by
 /// its server and can be used meanwhile; only for --journal it must be unmounted. If the command is
-/// interrupted, either all requested changes are made, or none.
+/// interrupted, either all requested changes are made, or none. Without changes, prints the settings.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("changes").required(true).multiple(true)
-    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group",
-           "compress", "policy", "journal", "journal_device", "new_key_file"]))]
 #[command(after_help = "\
 Examples:
+  cffs tune tree.cffs                    show the settings
   cffs tune --label photos tree.cffs
   cffs tune --uuid random copy.cffs      give a copied image an identity of its own
   cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
@@ -121,6 +119,9 @@ impl Tune {
     }
 
     fn tune(&self) -> anyhow::Result<Value> {
+        if !self.has_changes() {
+            return self.settings();
+        }
         if self.journal.is_some() || self.journal_device.is_some() {
             return self.set_journal();
         }
@@ -137,6 +138,31 @@ impl Tune {
         Ok(describe::superblock(&tuned))
     }
 
+    fn has_changes(&self) -> bool {
+        let given = [
+            self.label.is_some(),
+            self.uuid.is_some(),
+            self.errors.is_some(),
+            self.reserve.is_some(),
+            self.reserve_user.is_some(),
+            self.reserve_group.is_some(),
+            self.compress.is_some(),
+            self.policy.is_some(),
+            self.journal.is_some(),
+            self.journal_device.is_some(),
+        ];
+        given.contains(&true)
+    }
+
+    /// The present settings.
+    fn settings(&self) -> anyhow::Result<Value> {
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return Ok(control::ask(&mounted.path, Question::Info)?["superblock"].take());
+        }
+        let device = image::open(&self.target, Access::ReadOnly, false)?;
+        Ok(describe::superblock(&read_superblock(&*device)?))
+    }
+
     fn rekey(&self, path: &Path) -> anyhow::Result<ExitCode> {
         let Some(location) = image::location(&self.target)? else {
             bail!(
@@ -148,6 +174,7 @@ impl Tune {
         }
         let keys = Keys { key_file: Some(path.to_owned()), key_command: None };
         let Some(secret) = keys.read()? else { bail!("no new key") };
+        keys::warn_of_digits(Some(&secret));
         cffs_object::rekey(&location, &secret)?;
         Ok(ExitCode::SUCCESS)
     }

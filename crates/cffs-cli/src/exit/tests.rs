@@ -19,24 +19,15 @@ fn a_repeated_cause_is_reported_once() {
     assert_eq!(message(Kind::Ordinary, "ls", &error), expected);
 }
 
-#[test]
-fn a_url_is_not_suggested_as_an_image_to_create() {
-    let path = PathBuf::from("s3://bucket/tree");
-    let error = OpenError::Io { path, source: io::ErrorKind::NotFound.into() };
-    assert_eq!(
-        message(Kind::Ordinary, "layout", &anyhow::Error::new(error)),
-        "s3://bucket/tree: entity not found; for a volume in an object store, give this command the \
-         directory on which it is mounted"
-    );
-}
-
 /// The claim of a program that ended, and a volume that cannot be read, have a remedy of their own.
 #[test]
 fn a_deletion_that_is_refused_names_its_options() {
     let url = || String::from("s3://bucket/tree");
     let said = |error: Store| message(Kind::Ordinary, "destroy", &anyhow::Error::new(error));
-    let claimed = said(Store::Claimed { term: 1, by: None, is_staging: false });
-    assert!(claimed.ends_with("if it has ended: --take-over"), "{claimed}");
+    let claimed =
+        |has_ended| said(Store::Claimed { term: 1, by: None, has_ended, is_staging: false });
+    assert!(claimed(false).ends_with("if it has ended: --take-over"), "{}", claimed(false));
+    assert!(claimed(true).ends_with("; to take it over: --take-over"), "{}", claimed(true));
     let locked = said(Store::NeedsSecret { url: url() });
     assert!(locked.ends_with("to delete the volume nevertheless: --force"), "{locked}");
     let begun = said(Store::Deleting { url: url() });

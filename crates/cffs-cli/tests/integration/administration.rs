@@ -135,6 +135,18 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
     assert!(said.contains("the journal of a C-FFS volume"), "{said}");
     assert!(!new.exists(), "an image without a volume is of no use");
 
+    // Of a clean volume, nothing is missing without its journal.
+    let info = scratch.cffs(["info"]).arg(scratch.image()).output().expect("it starts");
+    assert!(info.status.success() && info.stderr.is_empty(), "{info:?}");
+    for (file, is_told) in [("unknown", true), ("new.journal", false)] {
+        let mut mkfs = scratch.cffs(["mkfs", "--size", "64M", "--journal-device"]);
+        let made = mkfs.arg(scratch.path().join(file)).arg(&new).output().expect("it starts");
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{said}");
+        assert_eq!(said.contains("-o journal-device="), is_told, "{said}");
+        fs::remove_file(&new).expect("removed");
+    }
+
     // It is not named, and not found in the image's directory.
     let mounting = |options: &str| {
         let mut command =
@@ -213,8 +225,16 @@ fn a_volume_with_its_journal_in_a_file_is_mounted_and_checked() {
 fn impossible_changes_are_refused() {
     let scratch = Scratch::with_image();
     let before = fs::read(scratch.image()).expect("read");
-    let said = fail(2, scratch.cffs(["tune"]).arg(scratch.image()));
-    assert!(said.contains("--label"), "{said}");
+    let settings = succeed(scratch.cffs(["tune"]).arg(scratch.image()));
+    assert!(settings.contains("uuid") && settings.contains("policy"), "{settings}");
+    let store = format!("file://{}/store", scratch.path().display());
+    for command in [&["tune", "--label", "x"][..], &["grow"]] {
+        let said = fail(1, scratch.cffs([]).args(command).arg(scratch.mountpoint()));
+        assert!(said.contains("not a C-FFS volume that is mounted or served"), "{said}");
+        let said = fail(1, scratch.cffs([]).args(command).arg(&store));
+        assert!(said.contains("name the directory of the mount"), "{said}");
+        assert!(!said.contains("os error"), "{said}");
+    }
     fail(2, scratch.cffs(["tune", "--uuid", "no UUID"]).arg(scratch.image()));
     fail(2, scratch.cffs(["tune", "--reserve", "101%"]).arg(scratch.image()));
     fail(2, scratch.cffs(["grow"]).arg(scratch.image()).arg("+more"));

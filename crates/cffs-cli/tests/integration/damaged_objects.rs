@@ -49,6 +49,21 @@ impl Plain {
         volume
     }
 
+    /// The same with the file `/large/big`, and the object with its contents, which were sent ahead of their
+    /// record.
+    fn with_large_file() -> (Plain, PathBuf) {
+        let volume = Plain::new();
+        let source = volume.scratch.path().join("large");
+        fs::create_dir(&source).expect("made");
+        fs::write(source.join("big"), vec![b'x'; 20 << 20]).expect("written");
+        let source = source.display().to_string();
+        succeed(&mut volume.scratch.cffs(["import", "-q", &volume.url, &source, "/large"]));
+        let listed = fs::read_dir(volume.scratch.path().join("volume/data")).expect("listed");
+        let objects = listed.map(|entry| entry.expect("listed").path());
+        let largest = objects.max_by_key(|path| fs::metadata(path).expect("found").len());
+        (volume, largest.expect("an object"))
+    }
+
     fn fsck(&self, options: &[&str]) -> Output {
         let mut command = self.scratch.cffs(["fsck"]);
         command.args(options).arg(&self.url).output().expect("run")
@@ -165,7 +180,7 @@ fn a_scrub_names_missing_objects() {
         (output.status.code(), said(&output))
     };
     let point = volume.scratch.mountpoint().display().to_string();
-    let (mut named, mut named_mounted) = (0, 0);
+    let (mut named, mut named_mounted, mut refused) = (0, 0, 0);
     let objects: BTreeSet<_> = volume.sectors().into_iter().map(|sector| sector.object).collect();
     for object in objects {
         let name = object.file_name().expect("a name").to_string_lossy().into_owned();
@@ -175,7 +190,18 @@ fn a_scrub_names_missing_objects() {
         let is_in_use = match code {
             Some(0) => false,
             // The volume cannot be opened without the objects of its beginning.
-            Some(CODE_REFUSED) => false,
+            Some(CODE_REFUSED) => {
+                refused += 1;
+                let advice = "; cffs fsck -n names all missing and damaged objects, and the remedy";
+                let listed = fail(1, &mut volume.scratch.cffs(["ls", &volume.url]));
+                assert!(text.contains(advice) && listed.contains(advice), "{text}{listed}");
+                if can_mount() {
+                    let mount = ["mount", &volume.url, &point];
+                    let mounted = fail(32, &mut volume.scratch.cffs(mount));
+                    assert!(mounted.contains(advice), "{mounted}");
+                }
+                false
+            }
             code => {
                 assert_eq!(code, Some(CODE_LEFT), "{text}");
                 true
@@ -197,6 +223,7 @@ fn a_scrub_names_missing_objects() {
         fs::rename(&away, &object).expect("put back");
     }
     assert!(named > 0, "no scrub named an object");
+    assert!(refused > 0, "no object was needed to open the volume");
     assert!(named_mounted > 0 || !can_mount(), "no scrub of a mounted volume named an object");
     assert_eq!(volume.contents(), contents);
     assert_eq!(scrub(&volume.url).0, Some(0));
@@ -232,18 +259,8 @@ fn a_changed_sector_is_repaired_on_request() {
 /// volume clean.
 #[test]
 fn a_check_lists_large_files_in_missing_objects() {
-    let volume = Plain::new();
-    let source = volume.scratch.path().join("large");
-    fs::create_dir(&source).expect("made");
-    fs::write(source.join("big"), vec![b'x'; 20 << 20]).expect("written");
-    let source = source.display().to_string();
-    succeed(&mut volume.scratch.cffs(["import", "-q", &volume.url, &source, "/large"]));
+    let (volume, largest) = Plain::with_large_file();
     let whole = succeed(&mut volume.scratch.cffs(["cat", &volume.url, "/large/big"]));
-    // Contents that were sent ahead of their record, which has the metadata.
-    let listed = fs::read_dir(volume.scratch.path().join("volume/data")).expect("listed");
-    let objects = listed.map(|entry| entry.expect("listed").path());
-    let largest = objects.max_by_key(|path| fs::metadata(path).expect("found").len());
-    let largest = largest.expect("an object");
     let away = volume.scratch.path().join("away");
     fs::rename(&largest, &away).expect("removed");
     for options in [["-n", "--without-objects"], ["-y", "--without-objects"]] {
@@ -281,16 +298,8 @@ fn a_repaired_volume_no_longer_needs_a_missing_object() {
 /// say so if another one stayed.
 #[test]
 fn objects_that_are_given_up_are_counted_next_to_one_that_stays() {
-    let volume = Plain::new();
-    let source = volume.scratch.path().join("large");
-    fs::create_dir(&source).expect("made");
-    fs::write(source.join("big"), vec![b'x'; 20 << 20]).expect("written");
-    let source = source.display().to_string();
-    succeed(&mut volume.scratch.cffs(["import", "-q", &volume.url, &source, "/large"]));
-    let listed = fs::read_dir(volume.scratch.path().join("volume/data")).expect("listed");
-    let objects = listed.map(|entry| entry.expect("listed").path());
-    let largest = objects.max_by_key(|path| fs::metadata(path).expect("found").len());
-    fs::rename(largest.expect("an object"), volume.scratch.path().join("away")).expect("moved");
+    let (volume, largest) = Plain::with_large_file();
+    fs::rename(largest, volume.scratch.path().join("away")).expect("moved");
     // It has the metadata of the new volume.
     let first = "00000000000000000002";
     fs::remove_file(volume.scratch.path().join("volume/log").join(first)).expect("removed");

@@ -291,6 +291,24 @@ fn a_key_is_read_from_an_open_pipe() {
     }
 }
 
+/// A key that was cut off is a passphrase, which is said once: when the volume is made.
+#[test]
+fn a_key_that_was_cut_off_is_used_with_a_warning() {
+    let volume = Encrypted::new();
+    let warns = |key: &str, text: &str| {
+        fs::write(volume.at(key), text).expect("written");
+        let url = format!("{}-{key}", volume.url);
+        let made = volume.keyed(key, &["mkfs", "-q", "--size", "1T", "--encrypt", &url]).output();
+        let made = made.expect("run");
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{said}");
+        said.contains("only hexadecimal digits, but not 64")
+    };
+    assert!(warns("short", &"0f".repeat(32)[1..]));
+    assert!(!warns("whole", &"0f".repeat(32)));
+    assert!(!warns("words", "correct horse battery staple, and more words"));
+}
+
 /// A key file that others can read is used, with a warning that names the remedy.
 #[test]
 fn a_key_file_of_others_is_used_with_a_warning() {

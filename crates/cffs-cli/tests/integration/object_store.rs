@@ -107,6 +107,8 @@ fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
         let options = ["mount", "-o", &log, &format!("{clone}@v2"), at.to_str().expect("UTF-8")];
         succeed(&mut run(&options));
         assert_eq!(fs::read(at.join("more/large")).expect("there"), b"short");
+        let info = succeed(&mut run(&["info", at.to_str().expect("UTF-8")]));
+        assert!(info.contains("not fuseblk: a volume in an object store has no"), "{info}");
         let refused = fs::write(at.join("x"), b"x").expect_err("read-only");
         assert_eq!(refused.raw_os_error(), Some(30), "{refused}");
         scratch.umount();

@@ -39,6 +39,8 @@ fn a_quota_of_an_image_is_set_shown_and_removed() {
     assert_eq!(quota(&scratch, &["list", image]), "");
     let said = fail(1, scratch.cffs(["quota", "get"]).args([image, "/d"]));
     assert!(said.contains("has no quota"), "{said}");
+    let said = fail(2, scratch.cffs(["quota", "set"]).args([image, "/d"]));
+    assert!(said.contains("--size") && said.contains("--files"), "{said}");
     quota(&scratch, &["set", image, "/d", "--size", "150k", "--files", "1k"]);
     let shown: Value =
         serde_json::from_str(&quota(&scratch, &["get", "--json", image, "/d/f"])).expect("JSON");

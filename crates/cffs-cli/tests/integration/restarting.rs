@@ -263,12 +263,15 @@ fn relative_paths_of_options_are_found_after_a_restart() {
     let journal = journal.strip_prefix(scratch.path()).expect("below");
     let options = format!("journal-device={},logfile=server.log", journal.display());
     let mut mount = scratch.cffs(["mount", "-o", &options]);
-    succeed(mount.arg(scratch.image()).arg(scratch.mountpoint()).current_dir(scratch.path()));
+    succeed(mount.args(["image.cffs", "mnt"]).current_dir(scratch.path()));
     let log = scratch.path().join("server.log");
     for round in 0..2 {
         let logged = fs::metadata(&log).expect("there").len();
         restart(&scratch);
         assert!(fs::metadata(&log).expect("there").len() > logged, "round {round}");
+        let lines = fs::read_to_string(&log).expect("read");
+        let volume = format!(" {}: ", scratch.image().display());
+        assert!(lines.lines().all(|line| line.contains(&volume)), "{lines}");
         fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
     }
     scratch.umount();
@@ -461,7 +464,7 @@ fn the_page_keeps_its_tokens_and_shows_the_new_server() {
     assert_eq!(info(&scratch)["superblock"]["label"], "after", "it runs another volume");
     // Regression: the address was in the log as an error.
     let log = fs::read_to_string(scratch.path().join("log")).expect("there");
-    assert!(log.contains("the page is http") && !log.contains("ERROR"), "{log}");
+    assert!(log.contains(": the page is http") && !log.contains("ERROR"), "{log}");
     scratch.umount();
     scratch.assert_clean();
 }

@@ -16,7 +16,10 @@ fn a_volume_that_is_claimed_is_refused() {
     let first = made(&store);
     let refused = LogDevice::open(&at(store.clone()), OpenOptions::default()).map(|_| ());
     assert!(
-        matches!(refused, Err(Error::Claimed { term: 1, by: None, is_staging: false })),
+        matches!(
+            refused,
+            Err(Error::Claimed { term: 1, by: None, has_ended: false, is_staging: false })
+        ),
         "{refused:?}"
     );
     assert!(LogDevice::open(&at(store.clone()), READ_ONLY).is_ok());

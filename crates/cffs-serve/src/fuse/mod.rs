@@ -323,8 +323,11 @@ impl Server {
                 (attempt(None)?, format!("fuse; not fuseblk: {why}"), Some(why))
             }
             None => {
-                let shown = String::from("fuse; not fuseblk: not asked for, or not by root");
-                (attempt(None)?, shown, None)
+                let why = match &options.device {
+                    Some(_) => "not asked for, or not by root",
+                    None => "a volume in an object store has no block device",
+                };
+                (attempt(None)?, format!("fuse; not fuseblk: {why}"), None)
             }
         };
         let server = parts.into_server(session, options, mount_type, None);

@@ -11,7 +11,7 @@ use cffs::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use cffs::format::inode::{DiskInode, InodeFlags, LinkTag, Record};
 use cffs::format::locator;
 use cffs::format::sector::{self, Body, Sector};
-use cffs::format::superblock::SUPERBLOCK_BYTES;
+use cffs::format::superblock::{SUPERBLOCK_BYTES, State};
 use cffs::format::{Checksum, Layout, Superblock, checksum};
 use cffs::journal::{self, JournaledDevice};
 use cffs::units::{BlockNo, CgIndex, Container, InodeNo, SectorIndex};
@@ -63,10 +63,13 @@ impl<'d> Reader<'d> {
         let layout = Layout::new(&superblock);
         let checksum = superblock.checksum();
         let device: Box<dyn BlockDevice + 'd> = match journal::has_journal(&superblock) {
-            // Blocks at their final places can be read even if the journal is missing.
+            // Blocks at their final places can be read even if the journal is missing. Those of a volume that
+            // was left clean are complete.
             true => {
                 let medium = journal::medium(device, &superblock).unwrap_or_else(|why| {
-                    note!("cffs: {why}; showing the block at its final place");
+                    if superblock.state != State::Clean {
+                        note!("cffs: {why}; showing the block at its final place");
+                    }
                     None
                 });
                 if medium.is_none() && journal::is_external(&superblock) {
