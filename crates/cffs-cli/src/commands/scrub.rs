@@ -8,13 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cffs::vfs::ScrubProgress;
-use cffs_object::{LogDevice, Unusable};
+use cffs::format::superblock::State;
+use cffs::fsck::{self, CheckOptions};
+use cffs::vfs::{ScrubProgress, Volume, read_superblock};
+use cffs_object::{Location, LogDevice, Unusable};
 use cffs_serve::served::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use super::fsck::Bars;
 use crate::names::{self, OnMount};
 use crate::output::{self, counted, say};
 use crate::{exit, image, progress, size};
@@ -27,10 +30,12 @@ const PROBLEMS: u8 = 4;
 /// Verify the checksums of all metadata and small files
 ///
 /// Reads everything that has a checksum from the device, bypassing the cache, and changes nothing. For a
-/// volume in an object store that is not mounted, also reads all objects. A mounted or served volume is
-/// scrubbed by its server and can be used meanwhile; interrupting this command does not end the scrub, --stop
-/// does. Exits with 0 if there is no problem, 4 if there is one (also listed in the server's log), 8 if the
-/// scrub could not be made, 16 for wrong usage. To repair problems, run cffs fsck on the unmounted volume.
+/// volume in an object store that is not mounted, also reads all objects; a version that was made while the
+/// volume was in use is checked as by cffs fsck -n --contents, and --rate limits only the reads of objects
+/// after that. A mounted or served volume is scrubbed by its server and can be used meanwhile; interrupting
+/// this command does not end the scrub, --stop does. Exits with 0 if there is no problem, 4 if there is one
+/// (also listed in the server's log), 8 if the scrub could not be made, 16 for wrong usage. To repair
+/// problems, run cffs fsck on the unmounted volume.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -79,6 +84,10 @@ impl Scrub {
         if self.target.is_dir() {
             bail!(AskError::NotMounted);
         }
+        // A version never changes, so it can be read while a server has it open, which refuses.
+        if image::is_version(&self.target) && !self.stop {
+            return self.scrub_image();
+        }
         match control::request_of_server(&self.target, request) {
             Err(AskError::NotMounted) => self.scrub_image(),
             started => {
@@ -109,34 +118,72 @@ impl Scrub {
 
     fn scrub_image(&self) -> anyhow::Result<ScrubStatus> {
         let location = image::location(&self.target)?;
-        let store = match &location {
-            Some(location) => {
-                let options =
-                    cffs_object::OpenOptions { read_only: true, ..image::command_options(false) };
-                Some(image::open_store(&self.target, location, options)?)
-            }
-            None => None,
-        };
-        let volume = match &store {
-            Some(device) => {
-                image::open_volume(&self.target, Arc::clone(device), image::read_only())?
-            }
-            None => Arc::clone(image::open_files(&self.target, image::read_only())?.volume()),
-        };
+        let open = |location| self.open_store(location, false);
+        let store = location.as_ref().map(open).transpose()?;
         let pace = Pace::new(self.rate);
+        let mut done = match (&store, &location) {
+            (Some(device), Some(location))
+                if location.version().is_some() && !is_clean(device)? =>
+            {
+                self.check_version(&*self.open_store(location, true)?)?
+            }
+            (Some(device), _) => {
+                let device = Arc::clone(device);
+                self.walk(&*image::open_volume(&self.target, device, image::read_only())?, &pace)?
+            }
+            (None, _) => {
+                let files = image::open_files(&self.target, image::read_only())?;
+                self.walk(files.volume(), &pace)?
+            }
+        };
+        if let Some(device) = store {
+            scrub_objects(&device, &pace, &mut done)?;
+        }
+        Ok(ScrubStatus::new(Stage::Done, &done))
+    }
+
+    /// Opens a volume in a store; one `without_objects` also if some are missing or damaged.
+    fn open_store(
+        &self,
+        location: &Location,
+        without_objects: bool,
+    ) -> anyhow::Result<Arc<LogDevice>> {
+        let options = image::command_options(false);
+        let options = cffs_object::OpenOptions { read_only: true, without_objects, ..options };
+        image::open_store(&self.target, location, options)
+    }
+
+    fn walk(&self, volume: &Volume, pace: &Pace) -> anyhow::Result<ScrubProgress> {
         let bar = self.bar();
-        let mut done = volume.admin().scrub(&mut |progress| {
+        let done = volume.admin().scrub(&mut |progress| {
             if progress.inodes % 64 == 0 {
                 show(&bar, &ScrubStatus::new(Stage::Running, progress));
             }
             thread::sleep(pace.wait_after(progress.read_bytes));
             ControlFlow::Continue(())
-        })?;
-        if let Some(device) = store {
-            scrub_objects(&device, &pace, &mut done)?;
-        }
+        });
         bar.finish_and_clear();
-        Ok(ScrubStatus::new(Stage::Done, &done))
+        Ok(done?)
+    }
+
+    /// Checks a version that was made while the volume was in use. A scrub finds inodes by tables, which are
+    /// complete only on a clean volume, and a version cannot be recovered; a check walks the directories.
+    fn check_version(&self, device: &LogDevice) -> anyhow::Result<ScrubProgress> {
+        let options = CheckOptions { contents: true, ..CheckOptions::default() };
+        let bars = Bars::new(self.json);
+        let report = fsck::check(device, &options, &bars);
+        bars.finish();
+        let report = report?;
+        let met = device.met().into_iter().map(|(object, why)| format!("object {object}: {why}"));
+        let problems = report.problems.iter().map(ToString::to_string).chain(met);
+        let problems = problems.collect::<Vec<_>>();
+        Ok(ScrubProgress {
+            inodes: report.inodes,
+            inodes_total: report.inodes,
+            read_bytes: report.read_bytes,
+            problem_count: problems.len() as u64,
+            problems,
+        })
     }
 
     fn bar(&self) -> ProgressBar {
@@ -165,6 +212,10 @@ impl Scrub {
             counted(status.problem_count, "problem")
         )
     }
+}
+
+fn is_clean(device: &LogDevice) -> anyhow::Result<bool> {
+    Ok(read_superblock(device)?.state == State::Clean)
 }
 
 /// Reads all objects of a volume in a store, and adds the missing and damaged ones to the problems.

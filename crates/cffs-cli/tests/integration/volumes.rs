@@ -329,6 +329,57 @@ fn a_version_in_a_store_is_served_for_reading() {
     assert!(follow.contains("leave out 'follow'"), "{follow}");
 }
 
+/// Regression: a scrub of such a version failed with impossible advice, since a version cannot be repaired. A
+/// listing warned that a program may be changing it.
+#[test]
+fn a_version_of_a_volume_in_use_is_read_and_scrubbed() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.cffs([]);
+        command.args(arguments);
+        command
+    };
+    let url = format!("{}/tree", place(&scratch));
+    make(&url, run);
+    let server = Serving::start(&scratch, &url, &[]);
+    server.work(1);
+    let version = format!("{url}@v1");
+    succeed(&mut run(&["snapshot", "create", &version]));
+    server.work(2);
+    let info = succeed(&mut run(&["info", "--json", &version]));
+    assert!(info.contains("in use"), "the test needs a volume that was not left clean: {info}");
+    for command in [&["ls", &version][..], &["cat", &version, "/d1/file"]] {
+        let output = run(command).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{said}");
+    }
+    let scrub = || {
+        let output = run(&["scrub", "--json", &version]).output().expect("it starts");
+        let status: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        (output.status.code(), status)
+    };
+    let (code, status) = scrub();
+    assert_eq!((code, &status["problem_count"]), (Some(0), &0.into()), "{status}");
+    assert_eq!((&status["stage"], &status["inodes"]), (&"done".into(), &2.into()), "{status}");
+    server.signal("-TERM");
+    assert_eq!(server.end(), Some(0));
+    let mut damaged = 0;
+    for object in fs::read_dir(scratch.path().join("store/tree/log")).expect("there") {
+        let object = object.expect("listed").path();
+        let mut bytes = fs::read(&object).expect("read");
+        if let Some(at) = bytes.windows(8).position(|window| window == b"contents") {
+            bytes[at] ^= 1;
+            fs::write(&object, bytes).expect("written");
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0);
+    let (code, status) = scrub();
+    assert_eq!(code, Some(4), "{status}");
+    let problems = status["problems"].as_array().expect("a list");
+    assert!(problems.iter().any(|one| one.as_str().expect("text").contains("CF0")), "{status}");
+}
+
 /// A server that was killed leaves a claim, which a deletion reports with the remedy.
 #[test]
 fn a_volume_of_a_killed_server_is_deleted_by_a_takeover() {
