@@ -14,7 +14,7 @@ use cffs::vfs::types::Attr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::output::{self, name_for, note, printable};
+use crate::output::{self, Stdout, name_for, note, printable};
 use crate::tree::{self, join};
 
 mod volumes;
@@ -73,63 +73,21 @@ impl Ls {
             }
             files => files?,
         };
-        let mut out = output::stdout();
-        let mut failed = Failed::default();
+        let (out, failed) = (output::stdout(), Failed::default());
+        let mut listing = Listing { of: &self, files: &files, out, failed };
         for path in &self.paths {
             let path = path.as_bytes();
-            match self.list(&files, path, &mut out, &mut failed).with_context(|| self.shown(path)) {
+            match listing.list(path).with_context(|| self.shown(path)) {
                 Ok(()) => {}
                 Err(error) => {
                     // Fails again if standard output is the cause.
-                    out.flush()?;
-                    failed.add(error);
+                    listing.out.flush()?;
+                    listing.failed.add(error);
                 }
             }
         }
-        out.flush()?;
-        failed.0.map_or(Ok(ExitCode::SUCCESS), Err)
-    }
-
-    fn list(
-        &self,
-        files: &Files,
-        path: &[u8],
-        out: &mut impl Write,
-        failed: &mut Failed,
-    ) -> anyhow::Result<()> {
-        let attr = files.stat_itself(path)?;
-        if attr.file_type != FileType::Directory || self.directory {
-            return self.line(files, path, path, &attr, out);
-        }
-        if self.recursive {
-            return self.list_below(files, path, out, failed);
-        }
-        for item in files.read_dir(path)? {
-            let full = join(path, &item.name);
-            self.line(files, &full, &item.name, &item.attr, out)?;
-        }
-        Ok(())
-    }
-
-    /// Lists a directory and everything below it. A directory that cannot be read is a failure, and the
-    /// listing continues after it.
-    fn list_below(
-        &self,
-        files: &Files,
-        path: &[u8],
-        out: &mut impl Write,
-        failed: &mut Failed,
-    ) -> anyhow::Result<()> {
-        let mut walk = files.walk(path)?;
-        while let Some(found) = walk.next() {
-            match found {
-                Ok(WalkEntry { path, attr, .. }) => self.line(files, &path, &path, &attr, out)?,
-                Err(error) => {
-                    failed.add(anyhow::Error::from(error).context(self.shown(walk.unread())));
-                }
-            }
-        }
-        Ok(())
+        listing.out.flush()?;
+        listing.failed.0.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
     /// A path in messages. The root may be a directory of a mount, with another path for the caller.
@@ -139,28 +97,64 @@ impl Ls {
         }
         printable(path)
     }
+}
 
-    fn line(
-        &self,
-        files: &Files,
-        path: &[u8],
-        shown: &[u8],
-        attr: &Attr,
-        out: &mut impl Write,
-    ) -> anyhow::Result<()> {
+/// The printed list of names.
+struct Listing<'a> {
+    of: &'a Ls,
+    files: &'a Files,
+    out: Stdout,
+    failed: Failed,
+}
+
+impl Listing<'_> {
+    fn list(&mut self, path: &[u8]) -> anyhow::Result<()> {
+        let attr = self.files.stat_itself(path)?;
+        if attr.file_type != FileType::Directory || self.of.directory {
+            return self.line(path, path, &attr);
+        }
+        if self.of.recursive {
+            return self.list_below(path);
+        }
+        for item in self.files.read_dir(path)? {
+            self.line(&join(path, &item.name), &item.name, &item.attr)?;
+        }
+        Ok(())
+    }
+
+    /// Lists a directory and everything below it. A directory that cannot be read is a failure, and the
+    /// listing continues after it.
+    fn list_below(&mut self, path: &[u8]) -> anyhow::Result<()> {
+        let mut walk = self.files.walk(path)?;
+        while let Some(found) = walk.next() {
+            match found {
+                Ok(WalkEntry { path, attr, .. }) => self.line(&path, &path, &attr)?,
+                Err(error) => {
+                    let unread = self.of.shown(walk.unread());
+                    self.failed.add(anyhow::Error::from(error).context(unread));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the file at a path, under the name `shown`.
+    fn line(&mut self, path: &[u8], shown: &[u8], attr: &Attr) -> anyhow::Result<()> {
+        let Ls { long, json, inode, .. } = *self.of;
         let target = match attr.file_type {
-            FileType::Symlink if self.long || self.json => Some(files.read_link(path)?),
+            FileType::Symlink if long || json => Some(self.files.read_link(path)?),
             _ => None,
         };
-        if self.json {
+        let out = &mut self.out;
+        if json {
             let line = as_json(shown, attr, target.as_deref());
             writeln!(out, "{line}")?;
             return Ok(());
         }
-        if self.inode {
+        if inode {
             write!(out, "{:>8} ", attr.ino)?;
         }
-        if self.long {
+        if long {
             write!(
                 out,
                 "{} {:>3} {:>5} {:>5} {:>12} {} ",
@@ -174,7 +168,7 @@ impl Ls {
         }
         let is_terminal = output::stdout_is_terminal();
         out.write_all(&name_for(shown, is_terminal))?;
-        if let Some(target) = target.filter(|_| self.long) {
+        if let Some(target) = target.filter(|_| long) {
             out.write_all(b" -> ")?;
             out.write_all(&name_for(&target, is_terminal))?;
         }
