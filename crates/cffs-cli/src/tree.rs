@@ -25,8 +25,9 @@ pub fn open_to_read(name: &Path) -> anyhow::Result<Files> {
     refused.map_or_else(|| image::open_files(name, image::read_only()), Err)
 }
 
-/// Of a volume that is not named by a directory, all files are read, also those that a mount hides.
-fn attach_to_read(directory: &Path, is_named: bool) -> anyhow::Result<Files> {
+/// The same for this directory of a mount. If the volume `is_named` by a directory, something mounted below
+/// it is an error; otherwise all files are read, also those that a mount hides.
+pub fn attach_to_read(directory: &Path, is_named: bool) -> anyhow::Result<Files> {
     if is_named {
         check_below(directory, "read")?;
     }

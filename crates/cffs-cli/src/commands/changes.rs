@@ -82,23 +82,48 @@ impl Changes {
     }
 
     fn list(&self, list: &mut List<'_>) -> anyhow::Result<()> {
-        if let Some(mounted) = names::mounted(&self.target)? {
-            let directory = mounted.join(self.path.as_deref())?;
-            return of_mount(&directory, &self.since, |file_type, path| {
-                list.print(path, file_type)
-            });
-        }
-        if self.target.is_dir() {
-            bail!(control::AskError::NotMounted);
+        let print = |file_type, path: &[u8]| list.print(path, file_type);
+        if let Some(directory) = mounted_directory(&self.target, self.path.as_deref())? {
+            return Tree::Mounted(&directory).changes(&self.since, print);
         }
         let files = image::open_files(&self.target, image::read_only())?;
         let path = self.path.as_ref().map_or(&b"/"[..], |path| path.as_os_str().as_bytes());
-        of_files(&files, path, &self.since, |file_type, path| list.print(path, file_type))
+        Tree::Opened(&files, path).changes(&self.since, print)
     }
 }
 
-/// Passes what changed below a directory of a volume since a mark to `visit`, until that fails.
-pub fn of_files(
+/// A tree of a volume with marks.
+pub enum Tree<'a> {
+    /// At this directory of a mount.
+    Mounted(&'a Path),
+    /// At this path in a volume that this command has opened.
+    Opened(&'a Files, &'a [u8]),
+}
+
+impl Tree<'_> {
+    /// Passes what changed below the tree's top since a mark to `visit`, until that fails.
+    pub fn changes(
+        &self,
+        since: &str,
+        visit: impl FnMut(FileType, &[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match self {
+            Tree::Mounted(directory) => of_mount(directory, since, visit),
+            Tree::Opened(files, path) => of_files(files, path, since, visit),
+        }
+    }
+}
+
+/// The directory of the mount for a path within a volume, without symbolic links: the server lists the
+/// changes of a directory that the kernel finds. `None` if the volume is not mounted.
+pub fn mounted_directory(target: &Path, path: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let Some(mounted) = names::mounted(target)? else { return Ok(None) };
+    let directory = mounted.join(path)?;
+    let resolved = directory.canonicalize().with_context(|| directory.display().to_string())?;
+    Ok(Some(resolved))
+}
+
+fn of_files(
     files: &Files,
     path: &[u8],
     since: &str,
@@ -123,8 +148,7 @@ pub fn of_files(
     }
 }
 
-/// The same for a directory of a mounted volume.
-pub fn of_mount(
+fn of_mount(
     directory: &Path,
     since: &str,
     visit: impl FnMut(FileType, &[u8]) -> anyhow::Result<()>,

@@ -12,23 +12,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::{BlockDevice, Geometry};
+use cffs::error::Error;
 use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::vfs::Volume;
+use cffs::units::InodeNo;
 use cffs::vfs::types::OpenOptions;
+use cffs::vfs::{Volume, XattrMode, own_xattr, set_own_xattr};
 use cffs_object::{Location, LogDevice, versions};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::changes::Tree;
 use super::import::Watcher;
+use super::mark;
 use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
-use super::{changes, mark};
 use crate::mirror::{Directory, Done, Image, Listed, Mirror, Source};
 use crate::output::{self, counted, note, printable, say};
-use crate::{image, names, progress, size};
+use crate::{image, keys, names, progress, size};
 
 /// The exit code after an interrupt, by the convention of shells.
 const EXIT_CODE: i32 = 130;
@@ -36,10 +39,12 @@ const EXIT_CODE: i32 = 130;
 /// Make a tree a version of a volume in an object store
 ///
 /// Makes the volume match the tree, and keeps the result as the version NAME, which any number of machines
-/// can mount. The volume is created if it does not exist. Only differences are sent: a file with the same
-/// type, size and modification time counts as unchanged, and files that are gone from the tree are removed
-/// from the volume; kept versions still have them. After an interruption, the same command continues where it
-/// stopped. If it was killed, the volume was not released, so the next run needs --take-over.
+/// can mount. The volume is created if it does not exist. One that has files but no version is refused, since
+/// nothing would keep the files: make a version of it first (cffs snapshot create). Only differences are
+/// sent: a file with the same type, size and modification time counts as unchanged, and files that are gone
+/// from the tree are removed from the volume; kept versions still have them. After an interruption, the same
+/// command continues where it stopped. If it was killed, the volume was not released, so the next run needs
+/// --take-over.
 ///
 /// The tree must not be changed meanwhile. A file in which only extended attributes have changed counts as
 /// unchanged. If a file cannot be read, the version is not made.
@@ -66,7 +71,7 @@ pub struct Publish {
     /// Compare only what changed since this mark, which was set with cffs mark.
     #[arg(long, value_name = "NAME")]
     since: Option<String>,
-    /// The capacity of the volume, if it is created.
+    /// The capacity of the volume, if it is created. With --key-file or --key-command, it is then encrypted.
     #[arg(long, default_value = "1T", value_parser = size::parse)]
     size: u64,
     /// Take the volume over from a program that has not released it, for instance a publish that was killed.
@@ -99,7 +104,12 @@ impl Publish {
         };
         let files = self.open(&at.volume(), name).with_context(of)?;
         let interrupt = Interrupt::hear(files.volume())?;
-        let done = self.send(&files, &mut source, listed, &interrupt);
+        let done = self.send(&files, &mut source, listed, &interrupt).and_then(|done| {
+            if done.failures == 0 {
+                forget_first(files.volume())?;
+            }
+            Ok(done)
+        });
         interrupt.end_if_set();
         let closed = files.close();
         let done = done?;
@@ -161,11 +171,13 @@ impl Publish {
 
     /// Opens or creates the volume. Fails before anything is sent if the version already exists.
     fn open(&self, volume: &Location, name: &str) -> anyhow::Result<Files> {
+        let mut is_first = true;
         let device = match versions::list(volume) {
             Ok(kept) if kept.iter().any(|version| version.name == name) => {
                 return Err(cffs_object::Error::VersionExists { name: name.to_owned() }.into());
             }
-            Ok(_) => {
+            Ok(kept) => {
+                is_first = kept.is_empty();
                 let take_over = self.take_over;
                 LogDevice::open(volume, image::command_options(take_over))?
             }
@@ -174,11 +186,17 @@ impl Publish {
         };
         let device: Arc<dyn BlockDevice> = Arc::new(device);
         let options = OpenOptions { take_over: self.take_over, ..OpenOptions::default() };
-        Ok(Files::new(image::open_volume(&self.kept, device, options)?))
+        let files = Files::new(image::open_volume(&self.kept, device, options)?);
+        if is_first && let Err(error) = begin_first(&files) {
+            files.close()?;
+            return Err(error);
+        }
+        Ok(files)
     }
 
     fn make(&self, volume: &Location) -> anyhow::Result<LogDevice> {
         let geometry = Geometry { size_bytes: self.size, sector_bytes: STORE_SECTOR_BYTES };
+        keys::warn_of_digits(volume.secret().as_deref());
         let device = LogDevice::create(volume, geometry)?;
         let options = MkfsOptions {
             now: SystemClock.now(),
@@ -259,6 +277,32 @@ impl Publish {
     }
 }
 
+/// An attribute of the root directory while the first publish to a volume is not complete: the next one may
+/// replace its contents.
+const FIRST: &[u8] = b"trusted.cffs.publish";
+
+/// Marks a volume without versions as being published to. Fails if it has other contents.
+fn begin_first(files: &Files) -> anyhow::Result<()> {
+    let (volume, root) = (files.volume(), InodeNo::ROOT);
+    if own_xattr(volume, root, FIRST).is_ok() {
+        return Ok(());
+    }
+    if !files.read_dir("/")?.is_empty() {
+        bail!(
+            "the volume has files and no version: a publish replaces the files, and nothing would keep them. \
+             Publish to another volume, or keep them as a version first: cffs snapshot create URL@OTHER-NAME"
+        );
+    }
+    Ok(set_own_xattr(volume, root, FIRST, b"1", XattrMode::Any)?)
+}
+
+fn forget_first(volume: &Volume) -> anyhow::Result<()> {
+    match volume.remove_xattr(InodeNo::ROOT, FIRST) {
+        Err(Error::NoAttribute) => Ok(()),
+        removed => Ok(removed?),
+    }
+}
+
 /// A SIGINT or SIGTERM closes the volume, so that the next publish need not take it over, and ends the
 /// program; a second one ends it at once.
 struct Interrupt(Arc<AtomicBool>);
@@ -330,10 +374,11 @@ impl From {
             listed.add(path);
             Ok(())
         };
-        match self {
-            From::Directory(directory) => changes::of_mount(directory.path(), since, add)?,
-            From::Image(image) => changes::of_files(image.files(), b"/", since, add)?,
-        }
+        let tree = match self {
+            From::Directory(directory) => Tree::Mounted(directory.path()),
+            From::Image(image) => Tree::Opened(image.files(), b"/"),
+        };
+        tree.changes(since, add)?;
         Ok(listed)
     }
 }

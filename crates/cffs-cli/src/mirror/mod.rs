@@ -10,7 +10,7 @@
 //! One thread walks both trees from directory to directory, by names, so the work does not depend on their
 //! depth. This is meant for trees with few changes; an empty volume is filled by [`cffs::files::import`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use std::vec;
 
@@ -114,6 +114,8 @@ pub struct Mirror<'a> {
     links: HashMap<(u64, u64), (Node, u64)>,
     /// The changes of the tree; all of it is compared if they are not known.
     listed: Option<Listed>,
+    /// The paths of failures, which a second walk meets again.
+    failed: HashSet<Vec<u8>>,
     done: Done,
 }
 
@@ -133,8 +135,8 @@ impl<'a> Mirror<'a> {
         source: &'a mut dyn Source,
         watch: &'a dyn Fn(&[u8], Option<&CopyCause>),
     ) -> Mirror<'a> {
-        let (links, done) = (HashMap::new(), Done::default());
-        Mirror { files, source, watch, path: b"/".to_vec(), links, listed: None, done }
+        let (links, failed, done) = Default::default();
+        Mirror { files, source, watch, path: b"/".to_vec(), links, listed: None, failed, done }
     }
 
     /// Compares only listed files, and the directories above them.
@@ -155,8 +157,13 @@ impl<'a> Mirror<'a> {
             self.walk()?;
             // A file that got a name in a renamed directory keeps its other names, which are not listed.
             if self.listed.take().is_some() && self.links.values().any(|(_, left)| *left > 0) {
+                // This walk meets all names; those that were copied before are unchanged now.
+                let copied = self.done.copied;
+                self.done.same = 0;
                 self.walk()?;
+                self.done.same = self.done.same.saturating_sub(copied);
             }
+            self.done.failures = self.failed.len() as u64;
             Ok(self.done)
         })
     }
@@ -403,8 +410,9 @@ impl<'a> Mirror<'a> {
             Err(cause @ (CopyCause::Host(_) | CopyCause::Attribute { .. }))
                 if !is_final_of_volume(&cause) =>
             {
-                self.done.failures += 1;
-                (self.watch)(&self.path, Some(&cause));
+                if self.failed.insert(self.path.clone()) {
+                    (self.watch)(&self.path, Some(&cause));
+                }
                 Ok(None)
             }
             Err(cause) => Err(cause),

@@ -119,6 +119,33 @@ fn changes_of_a_mounted_volume_are_listed_by_its_server() {
     scratch.assert_clean();
 }
 
+/// Regression: the kernel found the changes and the server the files, and links led them to different
+/// directories, or to none.
+#[test]
+fn links_of_a_path_lead_changes_and_archives_to_one_directory() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let mount = scratch.mountpoint();
+    fs::create_dir_all(mount.join("a/b")).expect("made");
+    std::os::unix::fs::symlink("a", mount.join("link")).expect("linked");
+    std::os::unix::fs::symlink("link/b", mount.join("last")).expect("linked");
+    succeed(scratch.cffs(["mark"]).arg(&mount).arg("one"));
+    fs::write(mount.join("a/b/new"), "new").expect("written");
+    for (path, below) in [("last", ""), ("link/b", ""), ("link", "b\nb/")] {
+        let listed = succeed(scratch.cffs(["changes", "--since", "one"]).arg(&mount).arg(path));
+        assert!(listed.ends_with("new\n"), "{path}: {listed}");
+        let archive = scratch.path().join("archive");
+        let mut tar = scratch.cffs(["tar", "--since", "one"]);
+        succeed(tar.arg(&mount).arg(path).stdout(fs::File::create(&archive).expect("made")));
+        let names = succeed(std::process::Command::new("tar").arg("-tf").arg(&archive));
+        assert_eq!(names.replace("/\n", "\n"), format!(".\n{below}new\n"), "{path}");
+    }
+    scratch.umount();
+}
+
 /// Regression: the message was that no volume is mounted, and nothing was listed.
 #[test]
 fn a_list_of_a_mount_continues_after_a_path_that_is_too_long() {

@@ -214,7 +214,8 @@ fn a_killed_publish_is_continued() {
     killed.wait().expect("it ends");
     let refused = fail(1, &mut published.publish(&tree, "1"));
     assert!(refused.contains("of this host had the volume open for writing"), "{refused}");
-    assert!(refused.contains("--take-over"), "{refused}");
+    assert!(refused.contains("to take it over: --take-over"), "{refused}");
+    assert!(!refused.contains("if that program has ended"), "{refused}");
     let done = succeed(published.publish(&tree, "1").arg("--take-over"));
     let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
     let [copied, same] = ["copied", "same"].map(|count| done[count].as_u64().expect(count));
@@ -255,6 +256,35 @@ fn an_interrupted_publish_is_continued() {
     assert!(same > 0, "{copied} {same}");
     assert_eq!([copied + same, removed], [u64::from(FILES), 0]);
     published.is("3", &tree);
+}
+
+/// Regression: a publish to a volume with a wrong URL removed all files, and no version had them.
+#[test]
+fn a_volume_with_files_and_no_version_is_not_published_to() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let cffs = |arguments: &[&str]| {
+        let mut command = published.scratch.cffs([]);
+        command.args(arguments).arg(&published.url);
+        command
+    };
+    succeed(&mut cffs(&["mkfs", "-q", "--size", "1G"]));
+    succeed(cffs(&["import", "-q"]).arg(tree.join("d")).arg("/mine"));
+    let refused = fail(1, &mut published.publish(&tree, "1"));
+    assert!(refused.contains("has files and no version"), "{refused}");
+    assert_eq!(succeed(cffs(&["cat"]).arg("/mine/one")), "one");
+    succeed(published.scratch.cffs(["snapshot", "create"]).arg(published.version("before")));
+    let [_, _, removed] = published.done(&tree, "1");
+    assert_eq!(removed, 5, "/mine and all in it");
+    published.is("1", &tree);
+    assert_eq!(published.cat("before", "/mine/one"), "one");
+
+    // After the first publish, the same holds as for any other volume.
+    let other = Published::new();
+    succeed(other.scratch.cffs(["mkfs", "-q", "--size", "1G"]).arg(&other.url));
+    other.done(&tree, "1");
+    succeed(other.scratch.cffs(["snapshot", "rm"]).arg(other.version("1")));
+    fail(1, &mut other.publish(&tree, "2"));
 }
 
 /// If a file cannot be read, no version is made, and the volume keeps its files.
@@ -351,8 +381,12 @@ fn a_publish_since_a_mark_compares_and_copies_what_changed() {
     published.done(&mount, "3");
     // The name in links is not listed.
     fs::rename(at("moved"), at("some/moved")).expect("renamed");
-    succeed(&mut since("4", "two"));
+    let done = succeed(&mut since("4", "two"));
     published.is("4", &mount);
+    // Regression: the second walk, which finds that name, counted files again.
+    let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
+    let [copied, same] = ["copied", "same"].map(|count| done[count].as_u64().expect(count));
+    assert_eq!(copied + same, seen(&mount).len() as u64 - 1, "all but the root: {done}");
     mark("three");
     let said = fail(1, &mut since("5", "three"));
     assert!(said.contains("no version was published after the mark three"), "{said}");

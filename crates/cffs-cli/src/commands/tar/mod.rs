@@ -10,9 +10,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use rustix::fs::Mode;
 
-use super::changes;
+use super::changes::{self, Tree};
 use crate::image;
-use crate::names;
 use crate::output::{self, counted, note};
 use crate::tree::{self, Target};
 
@@ -109,9 +108,15 @@ impl Tar {
         if io::stdout().is_terminal() {
             bail!("an archive is not written to a terminal: use a file or a pipe");
         }
-        let mounted = names::mounted(&self.image)?;
-        let files = tree::open_to_read(&self.image)?;
-        let top = self.path.as_bytes();
+        // The server lists changes of a directory that the kernel finds, so that one is then the root.
+        let directory = match &self.since {
+            Some(_) => changes::mounted_directory(&self.image, Some(Path::new(&self.path)))?,
+            None => None,
+        };
+        let (files, top) = match &directory {
+            Some(directory) => (tree::attach_to_read(directory, self.image.is_dir())?, &b"/"[..]),
+            None => (tree::open_to_read(&self.image)?, self.path.as_bytes()),
+        };
         let mut out = output::stdout();
         let options = create::Options { xattrs: !self.no_xattrs, holes: !self.no_sparse };
         let failures = match &self.since {
@@ -122,14 +127,11 @@ impl Tar {
                     listed.push(path.to_vec());
                     Ok(())
                 };
-                match mounted {
-                    Some(on) => {
-                        let directory = on.join(Some(Path::new(&self.path)))?;
-                        changes::of_mount(&directory, since, add)
-                    }
-                    None => changes::of_files(&files, top, since, add),
-                }
-                .with_context(|| self.image.display().to_string())?;
+                let tree = match &directory {
+                    Some(directory) => Tree::Mounted(directory),
+                    None => Tree::Opened(&files, top),
+                };
+                tree.changes(since, add).with_context(|| self.image.display().to_string())?;
                 create::archive_changes(&files, top, listed, options, &mut out)?
             }
         };
