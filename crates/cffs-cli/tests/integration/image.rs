@@ -197,7 +197,7 @@ fn trim_returns_space_to_the_host() {
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/in/kept")).len(), 3 << 20);
     scratch.assert_clean();
     let said = fail(1, scratch.cffs(["trim"]).arg(scratch.path()));
-    assert!(said.contains("name the image, or the device"), "{said}");
+    assert!(said.contains("not a C-FFS volume that is mounted or served"), "{said}");
 }
 
 #[test]
