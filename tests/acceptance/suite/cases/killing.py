@@ -1,6 +1,7 @@
 """A server that is killed during work: all promises to programs are kept afterwards."""
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -132,6 +133,11 @@ CUTS_OF_VOLUME = 10
 # Volumes that can grow by some steps within a disk.
 VOLUME_BYTES, GROW_BYTES = 512 << 20, 1 << 20
 JOURNALS = ("none", "inside", "other disk")
+# Of the free space: unchanged, after growing, in short runs, and little.
+SHAPES = ("usual", "grown", "holes", "nearly full")
+HOLE_BYTES = 64 << 10
+# The free space of a volume with holes or nearly full, for each cut.
+LEFT_BYTES = 24 << 20
 # The operations on a volume in use, with their arguments: of a directory on it, and of one that no file has.
 OPERATIONS = {
     "none": None,
@@ -139,6 +145,7 @@ OPERATIONS = {
     "grow": lambda directory, _: ("grow", directory, f"+{GROW_BYTES}"),
     "regroup": lambda directory, _: ("regroup", directory),
     "scrub": lambda directory, _: ("scrub", directory),
+    "check": lambda directory, _: ("fsck", "--online", directory),
     "clone": lambda directory, name: ("clone", f"{directory}/git", f"{directory}/{name}"),
     "mark": lambda directory, name: ("mark", directory, name),
     "tune": lambda directory, name: ("tune", "--label", name, directory),
@@ -150,27 +157,32 @@ OPERATIONS = {
 def power_cut(t):
     """The server is killed, and the device loses some of the unflushed writes: all, a single write, all but
     one, the later ones, half a request, or some sectors. The seed chooses whether the volume is compressed,
-    where its journal is, by which transport it is mounted, how often it commits, and which operation on the
-    volume in use is interrupted. A journal on another disk loses writes of its own."""
+    where its journal is and whether it is used, the shape of the free space, whether freed blocks are
+    discarded, by which transport it is mounted, how often it commits, and which operation on the volume in
+    use is interrupted. A journal on another disk loses writes of its own."""
     rng = seeded()
     cuts = t.pick(8, 300)
     of_volume = t.pick(1, CUTS_OF_VOLUME)
     t.unmount()
     lost = []
     for _ in range(0, cuts, of_volume):
-        with volume_by_seed(t, rng, lost) as (cut, operation):
+        with volume_by_seed(t, rng, of_volume, lost) as (cut, operation):
             kill_again_and_again(t, of_volume, rng, cut, operation)
     note_losses(lost)
 
 
 @contextlib.contextmanager
-def volume_by_seed(t, rng, lost):
+def volume_by_seed(t, rng, cuts, lost):
     """Makes and mounts a volume of a kind that the seed chooses, on emulated disks. Yields a function that
-    cuts their power, and one that begins an operation on the volume."""
+    cuts their power, and one that begins an operation on the volume. There will be this number of cuts."""
     compression = rng.choice(("none", "zstd"))
-    journal = rng.choice(JOURNALS)
-    mount = [f"transport={rng.choice(('auto', 'dev'))}", f"commit={rng.choice(('5', '0.01'))}"]
-    print(f"note: compression: {compression}, journal: {journal}, {', '.join(mount)}", flush=True)
+    journal, shape = rng.choice(JOURNALS), rng.choice(SHAPES)
+    mount = [f"transport={rng.choice(('auto', 'dev'))}", f"commit={rng.choice(('5', '0.01'))}",
+             rng.choice(("discard", "nodiscard"))]
+    if journal != "none" and rng.randrange(3) == 0:
+        mount.append("journal=off")
+    print(f"note: compression: {compression}, journal: {journal}, space: {shape}, {', '.join(mount)}",
+          flush=True)
     plain, options = t.volume.image, t.volume.mount_options
     if os.path.exists(plain):
         os.unlink(plain)
@@ -189,12 +201,44 @@ def volume_by_seed(t, rng, lost):
         t.volume.mount_options = ",".join(filter(None, (options, *mount)))
         try:
             t.mount()
+            shape_space(t, shape, cuts)
+            may_lack_space = shape in ("holes", "nearly full")
             yield (lambda: lost.append(sum(disk.cut(rng) for disk in disks)),
-                   lambda: operation_by_seed(t, rng))
+                   lambda: operation_by_seed(t, rng, may_lack_space))
             t.unmount()
         finally:
             t.volume.tear_down()
             t.volume.image, t.volume.mount_options = plain, options
+
+
+def shape_space(t, shape, cuts):
+    """Gives the free space of the mounted volume its shape."""
+    if shape == "grown":
+        t.run(cffs_binary(), "grow", t.dir, f"+{GROW_BYTES}")
+    elif shape != "usual":
+        is_in_holes = shape == "holes"
+        left = LEFT_BYTES * cuts * (2 if is_in_holes else 1)
+        space = os.statvfs(t.dir)
+        reserve(t.path("filler"), space.f_bfree * space.f_frsize - left)
+        if is_in_holes:
+            directory = t.subdir("runs")
+            runs = [os.path.join(directory, str(number)) for number in range(left // HOLE_BYTES)]
+            made = [run for run in runs if reserve(run, HOLE_BYTES)]
+            for run in made[::2]:
+                os.unlink(run)
+    t.volume.sync()
+
+
+def reserve(path, size):
+    """Makes a file with this much space; false if there is not enough."""
+    try:
+        with open(path, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 def copy_data(source, target):
@@ -213,7 +257,7 @@ def copy_data(source, target):
 
 
 @contextlib.contextmanager
-def operation_by_seed(t, rng):
+def operation_by_seed(t, rng, may_lack_space):
     """Begins an operation on the volume, so that the power is usually cut meanwhile. Yields a function that
     checks, after the next mount, that its result was kept if it succeeded."""
     name, argument = rng.choice(sorted(OPERATIONS)), f"by-{rng.randrange(1 << 32)}"
@@ -240,7 +284,8 @@ def operation_by_seed(t, rng):
             assert argument in t.output(cffs_binary(), "mark", t.dir).decode(), "a mark is lost"
 
     time.sleep(delay)
-    assert running.poll() in (None, 0), f"{name} failed before the server was killed"
+    is_allowed = running.poll() in (None, 0) or may_lack_space
+    assert is_allowed, f"{name} failed before the server was killed"
     yield check
 
 
