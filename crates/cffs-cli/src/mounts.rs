@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use cffs_object::Location;
 use mount_list::{Mount, options};
 use rustix::fs::{major, minor};
+use rustix::process::geteuid;
 
 mod points;
 mod server;
@@ -53,6 +54,11 @@ const KILLED: u64 = 1 << (9 - 1);
 const LOOP_MAJOR: u32 = 7;
 
 impl Mounted {
+    /// Whether root or this user has made the mount.
+    fn is_trusted(&self) -> bool {
+        self.user.is_none_or(|user| user == 0 || user == geteuid().as_raw())
+    }
+
     /// Whether a file with these attributes is on the mount.
     pub fn holds(&self, data: &fs::Metadata) -> bool {
         self.device == (major(data.st_dev()), minor(data.st_dev()))
@@ -145,8 +151,10 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
 }
 
 /// The mounts of a volume, given any name of its device: an image or a link to it, a block device, a loop
-/// device for the image, or a URL. The path of an image may name another file than when it was mounted, which
-/// its server does not have open. The URL of a bucket names a volume only together with the bucket's
+/// device for the image, or a URL.
+///
+/// Any user can make a mount with any source, and a path can name another file than when it was mounted. So
+/// the server has to have the file or device open. The URL of a bucket names a volume only together with the bucket's
 /// service, which is queried from the server of a mount of that URL.
 pub fn all_of_source(source: &Path) -> Vec<Mounted> {
     let all = all().unwrap_or_default();
@@ -155,9 +163,11 @@ pub fn all_of_source(source: &Path) -> Vec<Mounted> {
         let is_it = |mounted: &&Mounted| {
             let shown = Location::url_of(&mounted.shown_source).unwrap_or_default();
             without_slash(&shown) == without_slash(&url)
-                && bucket.as_ref().is_none_or(|bucket| {
-                    bucket.as_ref().is_ok_and(|bucket| server::is_of_service(mounted, bucket))
-                })
+                && match &bucket {
+                    None => mounted.is_trusted(),
+                    Some(Ok(bucket)) => server::is_of_service(mounted, bucket),
+                    Some(Err(_)) => false,
+                }
         };
         return all.iter().filter(is_it).cloned().collect();
     }
@@ -174,10 +184,10 @@ pub fn all_of_source(source: &Path) -> Vec<Mounted> {
         let shown = [&mounted.source, &mounted.shown_source];
         let mut shown = shown.into_iter().flat_map(|path| things(path, &may_look));
         let is_open = |thing: &Thing| match thing {
-            Thing::File { device, inode } => {
-                server::may_have_open(mounted, (*device, *inode), &may_look)
-            }
-            Thing::Device(_) => true,
+            // Its server has the image open, not the loop device.
+            Thing::Device(_) if mounted.is_trusted() => true,
+            thing => server::has_open(mounted, |data| thing.is(data), &may_look)
+                .unwrap_or_else(|| mounted.is_trusted()),
         };
         shown.any(|thing| wanted.contains(&thing) && is_open(&thing))
     };
@@ -236,6 +246,17 @@ pub fn can_be_read(path: &Path) -> bool {
 enum Thing {
     File { device: u64, inode: u64 },
     Device(u64),
+}
+
+impl Thing {
+    fn is(&self, data: &fs::Metadata) -> bool {
+        match self {
+            Thing::File { device, inode } => (data.st_dev(), data.st_ino()) == (*device, *inode),
+            Thing::Device(number) => {
+                data.file_type().is_block_device() && data.st_rdev() == *number
+            }
+        }
+    }
 }
 
 /// The file or the block device at a path, and the image of a loop device. Empty if `may_look` forbids

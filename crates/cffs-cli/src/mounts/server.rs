@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -13,7 +12,6 @@ use cffs_object::Location;
 use cffs_serve::fuse::device_number;
 use cffs_serve::served::control;
 use cffs_serve::stopped;
-use rustix::process::geteuid;
 
 use super::Mounted;
 
@@ -52,25 +50,23 @@ fn serving(device: (u32, u32)) -> Vec<u32> {
     processes.filter(|process| served_by(*process).contains(&device)).collect()
 }
 
-/// Whether the server of a mount has the file with this device and inode number open. Also true if the server
-/// is not found, unless another user has made the mount: any user can make one with any source. Only files
-/// are examined whose paths `may_look` allows to access.
-pub fn may_have_open(
+/// Whether the server of a mount has a certain file or device open; `None` if the server is not found. Only
+/// files are examined whose paths `may_look` allows to access.
+pub fn has_open(
     mounted: &Mounted,
-    file: (u64, u64),
+    is_it: impl Fn(&fs::Metadata) -> bool,
     may_look: &dyn Fn(&Path) -> bool,
-) -> bool {
+) -> Option<bool> {
     let serving = serving(mounted.device);
     let open = serving.iter().flat_map(|process| {
         fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten()
     });
-    let mut open = open.map(|entry| entry.path());
-    let is_own = mounted.user.is_none_or(|user| user == geteuid().as_raw());
-    serving.is_empty() && is_own
-        || open.any(|link| {
-            fs::read_link(&link).is_ok_and(|path| path.is_absolute() && may_look(&path))
-                && fs::metadata(&link).is_ok_and(|data| (data.st_dev(), data.st_ino()) == file)
-        })
+    let has = |link: PathBuf| {
+        fs::read_link(&link).is_ok_and(|path| path.is_absolute() && may_look(&path))
+            && fs::metadata(&link).is_ok_and(|data| is_it(&data))
+    };
+    let has_any = open.map(|entry| entry.path()).any(has);
+    (!serving.is_empty()).then_some(has_any)
 }
 
 /// The device numbers of the mounts that a process serves.

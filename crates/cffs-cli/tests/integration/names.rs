@@ -255,6 +255,20 @@ fn an_image_with_the_former_name_of_a_mounted_one_is_another_volume() {
     }
 }
 
+/// Users other than root cannot see which files root's server has open.
+#[test]
+fn another_user_reads_a_volume_that_root_mounted_by_the_name_of_its_image() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    fs::write(scratch.mountpoint().join("file"), "contents").expect("written");
+    let read = succeed(scratch.cffs_by_nobody(["cat"]).arg(scratch.image()).arg("/file"));
+    assert_eq!(read, "contents");
+    scratch.umount();
+}
+
 /// An image on a mounted volume names its own volume if that is mounted, not a file of the outer one.
 #[test]
 fn an_image_on_a_mounted_volume_is_a_volume_of_its_own() {
