@@ -97,28 +97,32 @@ impl<'a> Contents<'a> {
     ) -> impl Iterator<Item = FragRun> + use<'f, '_> {
         let extents = file.inode.map().into_iter().flat_map(|map| map.iter());
         extents
-            .filter(|extent| extent.cluster.is_some() && self.is_shown(file, extent))
+            .filter(|extent| {
+                let fragments = extent.logical..extent.logical_end();
+                extent.cluster.is_some() && self.is_shown(file, fragments)
+            })
             .map(|extent| extent.run())
     }
 
-    /// Whether a file shows contents at the place of one of its extents: a block of it has no page.
-    fn is_shown(&self, file: &VnodeState, extent: &Extent) -> bool {
+    /// Whether a file shows contents at the places of these fragments of it: one of their blocks has no page.
+    fn is_shown(&self, file: &VnodeState, fragments: Range<u64>) -> bool {
         let per_block = u64::from(self.layout.block_fragments());
-        let mut blocks = extent.logical / per_block..extent.logical_end().div_ceil(per_block);
+        let mut blocks = fragments.start / per_block..fragments.end.div_ceil(per_block);
         blocks.any(|block| file.pages.get(FileBlock(block)).is_none())
     }
 
-    /// The expanded contents of the cluster of an extent; `None` if the file no longer has contents of the
-    /// cluster there, or shows none of them, so that the cluster may not be on the device yet.
+    /// The expanded contents of the cluster of an extent that the file has or had; `None` if the file no
+    /// longer has contents of the cluster there, or shows none of them, so that the cluster may not be on the
+    /// device yet.
     pub fn expand(&self, file: &VnodeState, extent: &Extent) -> Result<Option<Arc<Vec<u8>>>> {
-        let at = FileFrag(extent.logical);
-        let is_of_file = match file.inode.map().map(|map| map.find(at)) {
-            Some(Mapping::InCluster { run, .. }) => run == extent.run(),
-            _ => false,
-        };
-        match is_of_file && self.is_shown(file, extent) {
-            true => self.expand_shown(file, extent.run()).map(Some),
-            false => Ok(None),
+        let at = extent.logical;
+        match file.inode.map().map(|map| map.find(FileFrag(at))) {
+            Some(Mapping::InCluster { run, len, .. })
+                if run == extent.run() && self.is_shown(file, at..at + len) =>
+            {
+                self.expand_shown(file, run).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 
