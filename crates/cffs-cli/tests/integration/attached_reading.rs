@@ -432,6 +432,11 @@ fn a_directory_is_not_exported_into_itself() {
     assert!(!top.join("new").exists() && !top.join("a/b/new").exists());
     let copied = export(&files, b"/a", &top.join("c"), &CopyOptions::default(), &());
     assert_eq!(copied.expect("copied").files, 1);
+    // The target is in the directory through a path that does not show it.
+    let hidden = top.join("new/../a/hidden");
+    let copied = export(&files, b"/a", &hidden, &CopyOptions::default(), &()).expect("copied");
+    assert_eq!((copied.files, copied.failures), (1, 1));
+    assert!(top.join("a/hidden/hidden").exists() && !top.join("a/hidden/hidden/hidden").exists());
     drop(files);
     scratch.umount();
 }

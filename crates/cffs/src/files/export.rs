@@ -25,6 +25,7 @@ use crate::vfs::types::{Attr, SeekFor};
 use crate::vfs::xattr::{follows_source, is_access_acl};
 
 const COPY_BYTES: usize = 1 << 20;
+const INTO_ITSELF: Error = Error::Invalid("a tree cannot be exported into itself");
 
 /// Copies a tree from the volume to outside; the counterpart of [`import`](super::import()).
 ///
@@ -46,22 +47,24 @@ pub fn export(
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
     let of_source = |error| CopyError::new(Path::new(OsStr::from_bytes(source)), error);
+    let of_target = |error: io::Error| CopyError::new(target, error);
     let node = files.node_itself(source).map_err(of_source)?;
     let attr = node.attr().map_err(of_source)?;
     let is_dir = attr.file_type == FileType::Directory;
-    let of_target = |error| CopyError::new(target, error);
-    if is_dir && is_into_itself(&node, attr.ino, target).map_err(of_target)? {
-        return Err(of_target(Error::Invalid("a tree cannot be exported into itself")));
+    if is_dir && is_into_itself(&node, attr.ino, target).map_err(of_source)? {
+        return Err(CopyError::new(target, INTO_ITSELF));
     }
-    let (root, path, name) =
-        open_target(source, is_dir, target).map_err(|error| CopyError::new(target, error))?;
+    let (root, path, name) = open_target(source, is_dir, target).map_err(of_target)?;
+    let (device, inode) = root.identity().map_err(of_target)?;
+    let is_on_mount = node.mount_device().map_err(of_source)? == Some(device);
 
     let job = Job::new(options, observer);
     let export = Export {
         job: &job,
-        syncs_each: root.keeps_syncfs().map_err(|error| CopyError::new(target, error))?,
+        root_in_volume: is_on_mount.then_some(InodeNo(inode)),
+        syncs_each: root.keeps_syncfs().map_err(of_target)?,
         first_names: Mutex::new(FirstNames {
-            way: Way::from(&root, &path).map_err(|error| CopyError::new(target, error))?,
+            way: Way::from(&root, &path).map_err(of_target)?,
             files: HashMap::new(),
         }),
         ways: Mutex::new(Vec::new()),
@@ -89,7 +92,7 @@ pub fn export(
         false => export.root.sync_file_system(),
     };
     let summary = job.finish()?;
-    synced.map_err(|error| CopyError::new(target, error))?;
+    synced.map_err(of_target)?;
     Ok(summary)
 }
 
@@ -126,6 +129,9 @@ fn open_target(
 
 struct Export<'a> {
     job: &'a Job<'a>,
+    /// The number of the target directory, if it is in the mounted volume itself. It is not copied: a copy of
+    /// it would not end.
+    root_in_volume: Option<InodeNo>,
     /// Whether each file is synced by itself.
     syncs_each: bool,
     /// The directory in which everything is made.
@@ -176,7 +182,11 @@ impl Export<'_> {
     fn directory(&self, task: Task, queue: &Queue<Task>) {
         let mut found = Vec::new();
         let Task { source, place } = task;
+        let is_root = self.root_in_volume == Some(source.ino());
         let filled = self.along_a_way(|way| {
+            if is_root {
+                return Err(INTO_ITSELF.into());
+            }
             let (dir, trail) = way.lead(&self.places, place)?;
             let identity = self.fill(&source, (dir, place), trail, &mut found)?;
             self.job.copied(Count::Directories, trail.path(), 0);

@@ -116,6 +116,10 @@ impl Entry {
     }
 
     /// Whether this directory is the one with an identity, or below it.
+    ///
+    /// # Errors
+    ///
+    /// A directory above it cannot be opened.
     pub fn is_within(&self, identity: Identity) -> io::Result<bool> {
         let mut dir = self.try_clone()?;
         let mut now = dir.identity()?;
