@@ -1,5 +1,6 @@
 //! `cffs changes`: lists what changed since a mark.
 
+use std::fs;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -119,7 +120,11 @@ impl Tree<'_> {
 pub fn mounted_directory(target: &Path, path: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let Some(mounted) = names::mounted(target)? else { return Ok(None) };
     let directory = mounted.join(path)?;
-    let resolved = directory.canonicalize().with_context(|| directory.display().to_string())?;
+    let shown = || directory.display().to_string();
+    let resolved = directory.canonicalize().with_context(shown)?;
+    if !mounted.mounted.holds(&fs::metadata(&resolved).with_context(shown)?) {
+        bail!("{}: its links lead out of the volume", directory.display());
+    }
     Ok(Some(resolved))
 }
 
