@@ -384,15 +384,18 @@ fn one_of_two_regroupings_is_refused_and_says_how_to_end_the_other() {
         child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
     };
     let mut running = vec![start(), start()];
-    let refused = loop {
-        let ended = |child: &mut std::process::Child| child.try_wait().expect("waited").is_some();
-        match running.iter_mut().position(ended) {
-            Some(index) => break running.remove(index),
-            None => std::thread::sleep(Duration::from_millis(5)),
+    let ended = |child: &mut std::process::Child| child.try_wait().expect("waited").is_some();
+    let begun = std::time::Instant::now();
+    let first = loop {
+        let first = running.iter_mut().position(ended);
+        if first.is_some() || begun.elapsed() > Duration::from_secs(60) {
+            break first;
         }
+        std::thread::sleep(Duration::from_millis(5));
     };
-    let refused = refused.wait_with_output().expect("it ended");
     volume.disk.hold(false);
+    let refused = running.remove(first.expect("one is refused while the other waits"));
+    let refused = refused.wait_with_output().expect("it ended");
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("a regrouping is under way; cffs regroup --stop ends it"), "{said}");

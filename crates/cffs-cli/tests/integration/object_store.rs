@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::harness::page::Page;
 use crate::harness::store_server::{Line, SECRET, StoreServer};
@@ -222,10 +223,13 @@ fn take_over_a_busy_writer(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -
         Foreground::start(&mut run(&["mount", "-f", "-o", &scratch.log_option(), url, at]));
     wait_for(|| scratch.is_mounted());
     let file = fs::File::create(directory.join("busy")).expect("made");
-    let acknowledged = AtomicU64::new(0);
-    std::thread::scope(|scope| {
+    let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let taken = std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1.. {
+                if is_over.load(Ordering::SeqCst) {
+                    break;
+                }
                 let text = format!("{number:020}");
                 let written = std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0);
                 if written.and_then(|()| file.sync_all()).is_err() {
@@ -234,10 +238,15 @@ fn take_over_a_busy_writer(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -
                 acknowledged.store(number, Ordering::SeqCst);
             }
         });
-        wait_for(|| acknowledged.load(Ordering::SeqCst) > 2);
-        let taken = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
-        assert!(matches!(taken.status.code(), Some(0 | 1)), "{taken:?}");
+        let begun = Instant::now();
+        while acknowledged.load(Ordering::SeqCst) < 3 && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let taken = run(&["fsck", "-p", "--take-over", url]).output();
+        is_over.store(true, Ordering::SeqCst);
+        taken.expect("it starts")
     });
+    assert!(matches!(taken.status.code(), Some(0 | 1)), "{taken:?}");
     drop(file);
     let said = fail(1, scratch.cffs(["umount"]).arg(&directory).env("LC_ALL", "C"));
     assert!(said.contains("another program took the volume over"), "{said}");
@@ -245,6 +254,7 @@ fn take_over_a_busy_writer(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -
     let seen: u64 = succeed(&mut run(&["cat", url, "/busy"])).parse().expect("a number");
     // The last sync may have failed after its change had reached the store.
     let acknowledged = acknowledged.into_inner();
+    assert!(acknowledged > 2, "the writer did not write");
     assert!((acknowledged..=acknowledged + 1).contains(&seen), "{acknowledged} {seen}");
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }

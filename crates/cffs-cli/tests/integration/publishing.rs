@@ -413,13 +413,13 @@ fn the_example_of_the_readme_can_be_run_again() {
         directory.display(),
         example.replace("~/src", "tree").replace("s3://bucket/src", &published.url)
     );
+    let second = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
     for _ in 0..2 {
-        let second = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
-        let begun = second();
         let mut shell = Command::new("sh");
         succeed(shell.args(["-ec", &script]).current_dir(published.scratch.path()));
-        // The version is named after the second.
-        while second() == begun {
+        // The version is named after a second that has begun.
+        let ended = second();
+        while second() == ended {
             thread::sleep(Duration::from_millis(20));
         }
     }
