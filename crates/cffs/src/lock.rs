@@ -35,7 +35,7 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether this time has passed since a moment; in a schedule, at any call.
+/// Whether this time has passed since a moment; in a schedule, the seed decides.
 pub fn has_passed(time: Duration, since: Instant) -> bool {
     #[cfg(feature = "schedules")]
     if schedule::is_scheduled() {
@@ -44,7 +44,7 @@ pub fn has_passed(time: Duration, since: Instant) -> bool {
     since.elapsed() >= time
 }
 
-/// Ends after this time; in a schedule, after any number of choices.
+/// Waits for this time; in a schedule, ends after any number of choices.
 pub fn sleep(time: Duration) {
     #[cfg(feature = "schedules")]
     if schedule::is_scheduled() {

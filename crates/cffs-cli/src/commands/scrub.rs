@@ -84,7 +84,8 @@ impl Scrub {
         if self.target.is_dir() {
             bail!(AskError::NotMounted);
         }
-        // A version never changes, so it can be read while a server has it open, which refuses.
+        // A version never changes, so it can be read while a server has it open, and the server refuses those
+        // that were not left clean.
         if image::is_version(&self.target) && !self.stop {
             return self.scrub_image();
         }

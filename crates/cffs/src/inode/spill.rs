@@ -93,7 +93,7 @@ impl SpacePlan<'_> {
             return Ok(());
         }
         self.alloc.promise(len.into(), file.spender)?;
-        // If the promise ended before, another change could get one for the same space.
+        // If the promise ended before the placement, another change could get one for the same space.
         let is_held = Rule::PromiseHeld.holds();
         let withdraw = || self.alloc.withdraw(len.into());
         if !is_held {

@@ -55,7 +55,7 @@ pub enum Rule {
 impl Rule {
     /// The rules whose violations the schedules must detect: all but those of clusters, and those that have
     /// workloads of their own.
-    pub const ALL: [Rule; 14] = [
+    pub const COMMON: [Rule; 14] = [
         Rule::SpilledStays,
         Rule::PagesStay,
         Rule::ChangedPagesStay,
