@@ -165,9 +165,10 @@ impl Mkfs {
                 "only volumes in object stores are encrypted; put an image on an encrypted device (LUKS)"
             );
         }
-        let existed = self.target.exists();
-        let made = self.device(existed).and_then(|(device, planned)| self.make(device, planned));
-        if made.is_err() && !existed {
+        let mut is_new = false;
+        let made = self.device(&mut is_new);
+        let made = made.and_then(|(device, planned)| self.make(device, planned));
+        if made.is_err() && is_new {
             // An image without a volume is of no use.
             let _ = fs::remove_file(&self.target);
         }
@@ -221,10 +222,11 @@ impl Mkfs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Opens or creates the device, once it is certain that a volume can be made on it.
-    fn device(&self, existed: bool) -> anyhow::Result<(FileDevice, Planned)> {
+    /// Opens or creates the device, once it is certain that a volume can be made on it. Sets `is_new` when
+    /// this program has created the image.
+    fn device(&self, is_new: &mut bool) -> anyhow::Result<(FileDevice, Planned)> {
         let target = &self.target;
-        if existed {
+        if target.exists() {
             let device = image::open_device(target, Access::ReadWrite)?;
             if let Some(what) = signatures::contents(&device)
                 .with_context(|| target.display().to_string())?
@@ -249,7 +251,13 @@ impl Mkfs {
         }
         match self.size {
             Some(size_bytes) => {
-                let device = FileDevice::create(target, size_bytes)?;
+                let is_link = target.is_symlink();
+                let device = match is_link {
+                    true => FileDevice::create(target, size_bytes)?,
+                    // Another program may be making the same image.
+                    false => FileDevice::create_new(target, size_bytes)?,
+                };
+                *is_new = !is_link;
                 let planned = self.plan(device.geometry())?;
                 Ok((device, planned))
             }

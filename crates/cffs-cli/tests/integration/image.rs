@@ -138,6 +138,23 @@ fn mkfs_that_fails_leaves_nothing() {
     assert!(!scratch.image().exists());
 }
 
+/// Regression: a command that found the image of another one in use, or overwrote it and failed, removed it.
+#[test]
+fn concurrent_mkfs_of_one_image_leave_a_volume() {
+    let scratch = Scratch::new();
+    for _ in 0..10 {
+        let mkfs = || {
+            let mut command = scratch.cffs(["mkfs", "-q", "--size", "64M"]);
+            command.arg(scratch.image()).stderr(Stdio::null()).spawn().expect("it starts")
+        };
+        let all = [mkfs(), mkfs(), mkfs(), mkfs()];
+        let made = all.map(|mut command| command.wait().expect("it ends").success());
+        assert!(made.contains(&true), "none made a volume");
+        scratch.assert_clean();
+        fs::remove_file(scratch.image()).expect("removed");
+    }
+}
+
 #[test]
 fn an_exported_tree_equals_the_imported_one() {
     let scratch = Scratch::with_image();

@@ -103,6 +103,12 @@ impl FileDevice {
         OpenOptions::default().create(path, size_bytes)
     }
 
+    /// The same for a path at which nothing exists yet; otherwise the error is [`OpenError::Io`], of kind
+    /// `AlreadyExists`. Leaves nothing there if it fails, unless another program has opened the new file.
+    pub fn create_new(path: &Path, size_bytes: u64) -> Result<FileDevice, OpenError> {
+        OpenOptions::default().create_new(path, size_bytes)
+    }
+
     /// Whether this is a raw block device, not an image file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device

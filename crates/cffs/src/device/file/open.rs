@@ -150,6 +150,20 @@ impl OpenOptions {
         options.finish(file, hold, false).map_err(failed)
     }
 
+    /// The same for a path at which nothing exists yet. Leaves nothing there if it fails. See
+    /// [`FileDevice::create_new`].
+    pub fn create_new(&self, path: &Path, size_bytes: u64) -> Result<FileDevice, OpenError> {
+        let mut options = File::options();
+        let made = options.write(true).create_new(true).mode(IMAGE_MODE).open(path);
+        drop(made.map_err(|error| refused_to_write(error, path))?);
+        let created = self.create(path, size_bytes);
+        // If another program has opened the file meanwhile, it belongs to that.
+        if matches!(&created, Err(error) if !matches!(error, OpenError::InUse { .. })) {
+            let _ = std::fs::remove_file(path);
+        }
+        created
+    }
+
     fn finish(&self, file: File, hold: Hold, is_block_device: bool) -> io::Result<FileDevice> {
         let geometry = Geometry::of(&file, is_block_device)?;
         let direct = match self.direct {
@@ -210,19 +224,23 @@ impl OpenOptions {
             .mode(IMAGE_MODE)
             .custom_flags(flags.bits() as i32)
             .open(path)
-            .map_err(|error| match Errno::from_io_error(&error) {
-                // The latter is the error for an immutable image.
-                Some(Errno::ROFS | Errno::PERM) if writing => {
-                    OpenError::WriteProtected { path: path.to_owned() }
-                }
-                _ => failed(error),
-            })?;
+            .map_err(|error| if writing { refused_to_write(error, path) } else { failed(error) })?;
         // The kernel opens a read-only device for writing, and refuses only the writes.
         if is_block_device && writing && is_read_only(&file).map_err(failed)? {
             return Err(OpenError::WriteProtected { path: path.to_owned() });
         }
         let hold = hold.lock(&file, self.access).map_err(refused)?;
         Ok((file, hold))
+    }
+}
+
+/// The error of a file that cannot be opened for writing.
+fn refused_to_write(error: io::Error, path: &Path) -> OpenError {
+    let path = path.to_owned();
+    match Errno::from_io_error(&error) {
+        // The latter is the error for an immutable image.
+        Some(Errno::ROFS | Errno::PERM) => OpenError::WriteProtected { path },
+        _ => OpenError::Io { path, source: error },
     }
 }
 

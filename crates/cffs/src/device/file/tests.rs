@@ -51,6 +51,18 @@ fn creating_over_an_old_image_leaves_nothing_of_it() {
 }
 
 #[test]
+fn a_new_image_replaces_nothing_and_a_failure_leaves_nothing() {
+    let scratch = Scratch::new();
+    let refused = FileDevice::create_new(&scratch.path(), u64::MAX);
+    assert!(matches!(refused, Err(OpenError::Io { .. })));
+    assert!(!scratch.path().exists());
+    std::fs::write(scratch.path(), pattern(10_000)).unwrap();
+    let refused = FileDevice::create_new(&scratch.path(), 20_000);
+    assert!(matches!(refused, Err(OpenError::Io { .. })));
+    assert!(std::fs::read(scratch.path()).unwrap() == pattern(10_000));
+}
+
+#[test]
 fn writes_survive_reopening_the_image() {
     let scratch = Scratch::new();
     let device = scratch.create(1 << 20);
