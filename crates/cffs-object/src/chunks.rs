@@ -128,6 +128,11 @@ impl Chunks {
         }
     }
 
+    /// The UUID of the volume.
+    pub fn volume(&self) -> [u8; 16] {
+        self.volume
+    }
+
     /// Caches a record that was just written, or the part that was read for its head. Long records are not
     /// cached.
     pub fn keep_record(&self, record: Object, bytes: &[u8]) {

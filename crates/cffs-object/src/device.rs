@@ -179,6 +179,11 @@ impl LogDevice {
         self.store.counter().clone()
     }
 
+    /// The UUID of the volume's objects, which a clone does not share.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.chunks.volume()
+    }
+
     /// Whether the volume is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.store.vault().is_some()

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
-use cffs::device::{BlockDevice, Geometry};
+use cffs::device::Geometry;
 use cffs::error::Error;
 use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer};
 use cffs::mkfs::{self, MkfsOptions};
@@ -102,14 +102,9 @@ impl Publish {
             }
             None => None,
         };
-        let files = self.open(&at.volume(), name).with_context(of)?;
+        let (files, is_first) = self.open(&at.volume(), name).with_context(of)?;
         let interrupt = Interrupt::hear(files.volume())?;
-        let done = self.send(&files, &mut source, listed, &interrupt).and_then(|done| {
-            if done.failures == 0 {
-                forget_first(files.volume())?;
-            }
-            Ok(done)
-        });
+        let done = self.send(&files, &mut source, listed, &interrupt);
         interrupt.end_if_set();
         let closed = files.close();
         let done = done?;
@@ -124,6 +119,14 @@ impl Publish {
             );
         }
         versions::create(&at).with_context(of)?;
+        interrupt.finish();
+        if is_first && let Err(error) = self.end_first(&at.volume()) {
+            note!(
+                "cffs publish: {}: the version was created, but the attribute of the first publish is still \
+                 there, and the next publish removes it: {error:#}",
+                of()
+            );
+        }
         self.print(&done)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -169,8 +172,9 @@ impl Publish {
         Ok(())
     }
 
-    /// Opens or creates the volume. Fails before anything is sent if the version already exists.
-    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<Files> {
+    /// Opens or creates the volume; also returns whether this is the first publish to it. Fails before
+    /// anything is sent if the version already exists.
+    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<(Files, bool)> {
         let mut is_first = true;
         let device = match versions::list(volume) {
             Ok(kept) if kept.iter().any(|version| version.name == name) => {
@@ -184,14 +188,31 @@ impl Publish {
             Err(cffs_object::Error::NoVolume { .. }) => self.make(volume)?,
             Err(error) => return Err(error.into()),
         };
-        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        let uuid = device.uuid();
         let options = OpenOptions { take_over: self.take_over, ..OpenOptions::default() };
         let files = Files::new(image::open_volume(&self.kept, device, options)?);
-        if is_first && let Err(error) = begin_first(&files) {
-            files.close()?;
+        let begun = match is_first {
+            true => begin_first(&files, &uuid),
+            // The first publish may have been interrupted after it had made the version.
+            false => forget_first(files.volume()),
+        };
+        if let Err(error) = begun {
+            // The refusal is more important than an error of the close.
+            let _ = files.close();
             return Err(error);
         }
-        Ok(files)
+        Ok((files, is_first))
+    }
+
+    /// Opens the volume again, and removes the attribute of the first publish. The version must exist: a
+    /// volume with files, but without a version and this attribute, is refused.
+    fn end_first(&self, volume: &Location) -> anyhow::Result<()> {
+        let device = LogDevice::open(volume, image::command_options(false))?;
+        let opened = image::open_volume(&self.kept, device, OpenOptions::default())?;
+        let forgotten = forget_first(&opened);
+        let closed = opened.close();
+        forgotten?;
+        Ok(closed?)
     }
 
     fn make(&self, volume: &Location) -> anyhow::Result<LogDevice> {
@@ -278,13 +299,14 @@ impl Publish {
 }
 
 /// An attribute of the root directory while the first publish to a volume is not complete: the next one may
-/// replace its contents.
+/// replace its contents. Its value is the UUID of the volume's objects: the version has the attribute as
+/// well, and in a clone of that, it has no meaning.
 const FIRST: &[u8] = b"trusted.cffs.publish";
 
 /// Marks a volume without versions as being published to. Fails if it has other contents.
-fn begin_first(files: &Files) -> anyhow::Result<()> {
+fn begin_first(files: &Files, uuid: &[u8]) -> anyhow::Result<()> {
     let (volume, root) = (files.volume(), InodeNo::ROOT);
-    if own_xattr(volume, root, FIRST).is_ok() {
+    if own_xattr(volume, root, FIRST).is_ok_and(|begun| begun == uuid) {
         return Ok(());
     }
     if !files.read_dir("/")?.is_empty() {
@@ -293,19 +315,26 @@ fn begin_first(files: &Files) -> anyhow::Result<()> {
              Publish to another volume, or keep them as a version first: cffs snapshot create URL@OTHER-NAME"
         );
     }
-    Ok(set_own_xattr(volume, root, FIRST, b"1", XattrMode::Any)?)
+    Ok(set_own_xattr(volume, root, FIRST, uuid, XattrMode::Any)?)
 }
 
 fn forget_first(volume: &Volume) -> anyhow::Result<()> {
-    match volume.remove_xattr(InodeNo::ROOT, FIRST) {
+    match own_xattr(volume, InodeNo::ROOT, FIRST) {
         Err(Error::NoAttribute) => Ok(()),
-        removed => Ok(removed?),
+        found => {
+            found?;
+            Ok(volume.remove_xattr(InodeNo::ROOT, FIRST)?)
+        }
     }
 }
 
 /// A SIGINT or SIGTERM closes the volume, so that the next publish need not take it over, and ends the
 /// program; a second one ends it at once.
-struct Interrupt(Arc<AtomicBool>);
+struct Interrupt {
+    is_set: Arc<AtomicBool>,
+    /// Whether an interrupt ends the program, or its work is done; only the first of both takes effect.
+    is_over: Arc<AtomicBool>,
+}
 
 impl Interrupt {
     fn hear(volume: &Arc<Volume>) -> anyhow::Result<Interrupt> {
@@ -317,8 +346,10 @@ impl Interrupt {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
         let volume = Arc::clone(volume);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
         thread::spawn(move || {
-            if heard.read_exact(&mut [0]).is_err() {
+            if heard.read_exact(&mut [0]).is_err() || over.swap(true, Ordering::AcqRel) {
                 return;
             }
             match volume.close() {
@@ -327,11 +358,18 @@ impl Interrupt {
             }
             process::exit(EXIT_CODE);
         });
-        Ok(Interrupt(flag))
+        Ok(Interrupt { is_set: flag, is_over })
     }
 
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// Ignores interrupts from now on: the version exists, and the program is about to end.
+    fn finish(&self) {
+        while self.is_over.swap(true, Ordering::AcqRel) {
+            thread::park();
+        }
     }
 
     /// Ends the program after an interrupt, ignoring errors from closing the volume.

@@ -287,6 +287,28 @@ fn a_volume_with_files_and_no_version_is_not_published_to() {
     fail(1, &mut other.publish(&tree, "2"));
 }
 
+/// Regression: after a first publish without a version, the volume was refused as one with other files.
+#[test]
+fn a_first_publish_that_could_not_make_its_version_is_continued() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let scratch = &published.scratch;
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "1G"]).arg(&published.url));
+    // No object can have the name of a directory.
+    let in_its_place = scratch.path().join("store/snapshots/1");
+    fs::create_dir_all(&in_its_place).expect("made");
+    fail(1, &mut published.publish(&tree, "1"));
+    fs::remove_dir(&in_its_place).expect("removed");
+    assert_eq!(published.done(&tree, "1"), [0, 7, 0], "all files were sent before");
+    published.is("1", &tree);
+
+    // A clone has the files of the version. No publish to it has begun.
+    let clone = format!("file://{}", scratch.path().join("clone").display());
+    succeed(scratch.cffs(["clone"]).arg(published.version("1")).arg(&clone));
+    let refused = fail(1, scratch.cffs(["publish"]).arg(&tree).arg(format!("{clone}@1")));
+    assert!(refused.contains("has files and no version"), "{refused}");
+}
+
 /// If a file cannot be read, no version is made, and the volume keeps its files.
 #[test]
 fn a_tree_that_cannot_be_read_is_not_published() {
