@@ -13,7 +13,7 @@ use cffs::device::{BlockDevice, Failure};
 use cffs::error::Error;
 use cffs::format::Superblock;
 use cffs::format::superblock::State;
-use cffs::fsck::{self, CheckOptions, Code, Phase, Progress, Repair, Report};
+use cffs::fsck::{self, CheckOptions, Code, Phase, Problem, Progress, Repair, Report};
 use cffs::host::SystemHost;
 use cffs::journal;
 use cffs::vfs::{mark, read_superblock};
@@ -25,7 +25,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::names::{self, OnMount};
-use crate::output::{counted, note};
+use crate::output::note;
 use crate::{exit, image, output, progress};
 
 mod objects;
@@ -190,7 +190,6 @@ impl Fsck {
             bars.finish();
             found.with_context(name)?;
         }
-        let before = read_superblock(&*device).ok().map(|superblock| superblock.inodes);
         let claim = |found: &Superblock| self.claim(&*device, found, &options);
         let mut report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
@@ -230,13 +229,14 @@ impl Fsck {
             }
         }
         let report = report.with_context(name)?;
-        if let Some(before) = before.filter(|before| self.salvage && report.inodes > *before) {
-            // Those below them have no line in the report.
-            let outcome = if report.changed { "is back" } else { "would come back" };
+        let is_found = |problem: &&Problem| problem.code == Code::LostDirectory;
+        if let Some(found) = report.problems.iter().find(is_found).filter(|_| self.salvage) {
+            // What they contain has no line in the report.
+            let outcome = if found.fixed { "is back" } else { "would come back" };
             note!(
-                "{}: with the directories in lost+found, all that they contain {outcome}: {} in all",
-                name(),
-                counted(report.inodes - before, "inode")
+                "cffs: {}: with the directories in lost+found, all that they contain {outcome}; the number \
+                 of inodes includes it",
+                name()
             );
         }
         let code = report.exit_code().max(code_of_objects);
