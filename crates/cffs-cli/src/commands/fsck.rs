@@ -45,10 +45,10 @@ const PROBLEMS_LEFT: u8 = 4;
 /// Check a volume and repair it
 ///
 /// Changes nothing without -p or -y. Without -f, -n or -y, skips a volume that was left clean. A mounted or
-/// served volume is checked by its server, without changes. Exits with 0 if there is no problem, 1 if all
-/// were repaired, 4 if some were not, 8 if the check could not be made, or a volume in an object store has
-/// missing or damaged objects, 16 for wrong usage. Each kind of problem has a code, explained in
-/// docs/FSCK.md.
+/// served volume is checked by its server, without changes, unless it is read-only. Exits with 0 if there is
+/// no problem, 1 if all were repaired, 4 if some were not, 8 if the check could not be made, or a volume in
+/// an object store has missing or damaged objects, 16 for wrong usage. Each kind of problem has a code,
+/// explained in docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -345,9 +345,9 @@ impl Fsck {
     }
 
     /// Asks the server of a volume that is served without a mount to check it, without changes. `None` if the
-    /// volume has no such server, or the check is not one for a server.
+    /// volume has no such server or can be read concurrently, or the check is not one for a server.
     fn check_served(&self) -> anyhow::Result<Option<CheckReport>> {
-        if !self.is_for_server() || self.without_objects {
+        if !self.is_for_server() || self.without_objects || (!self.online && self.can_be_read()) {
             return Ok(None);
         }
         let request = Request::StartCheck { contents: self.contents };
@@ -358,6 +358,12 @@ impl Fsck {
                 self.report_of_server(|| control::check_status_of_server(&self.target)).map(Some)
             }
         }
+    }
+
+    /// Whether the volume can be read while a server has it open: it is a version, or that server only reads.
+    fn can_be_read(&self) -> bool {
+        let server = || control::identity_of_server(&self.target);
+        image::is_version(&self.target) || server().is_ok_and(|server| server.opened_read_only)
     }
 
     /// Whether the server of a volume can make this check.

@@ -143,6 +143,24 @@ fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_was_made_read_only
     scratch.umount();
 }
 
+/// Regression: the server made the check.
+#[test]
+fn an_image_that_is_served_read_only_is_read_by_the_check() {
+    let scratch = Scratch::with_image();
+    let page = Page::of(&scratch);
+    let mut serve = scratch.cffs(["serve", "-o", "ro", "-o", &scratch.log_option()]);
+    succeed(serve.args(page.options()).arg(scratch.image()));
+    let stage = || shown(&page)["jobs"]["fsck"]["stage"].clone();
+    succeed(scratch.cffs(["fsck", "-n"]).arg(scratch.image()));
+    // The page shows the state of each second.
+    let before = shown(&page)["at"].as_u64();
+    wait_for(|| shown(&page)["at"].as_u64() > before);
+    assert_eq!(stage(), "never");
+    succeed(scratch.cffs(["fsck", "--online"]).arg(scratch.image()));
+    wait_for(|| stage() == "done");
+    succeed(scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
+}
+
 /// Regression: NFS clients continued changing a mount that was remounted by mount(2), of which its server
 /// learns nothing.
 #[test]
