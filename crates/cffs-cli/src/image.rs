@@ -95,6 +95,14 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     }
 }
 
+/// Opens an image or a device that need not contain a volume, in the same way.
+pub fn open_any(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
+    if path.is_dir() && mounts::holding(path)?.is_none() {
+        bail!("{} is a directory; name a file or a device", path.display());
+    }
+    open_device(path, access)
+}
+
 /// The place in a store, if the target is a URL and not a path, with the key of its volume.
 pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
     let Some(place) = place(target)? else { return Ok(None) };
@@ -193,7 +201,7 @@ pub fn open_journal(
         None => journal_device::find(path, &superblock),
     };
     let open = |found: PathBuf| {
-        open_device(&found, access)
+        open_any(&found, access)
             .with_context(|| format!("the device of the journal, {}", found.display()))
     };
     found.map(open).transpose()

@@ -36,7 +36,7 @@ pub fn open_for_journal(
             path.display()
         );
     }
-    let device = image::open_device(path, Access::ReadWrite)?;
+    let device = image::open_any(path, Access::ReadWrite)?;
     match contents(&device).with_context(|| path.display().to_string())? {
         Some(what) if !force => {
             bail!("{} already contains {what}; --force overwrites it", path.display())

@@ -227,7 +227,7 @@ impl Mkfs {
     fn device(&self, is_new: &mut bool) -> anyhow::Result<(FileDevice, Planned)> {
         let target = &self.target;
         if target.exists() {
-            let device = image::open_device(target, Access::ReadWrite)?;
+            let device = image::open_any(target, Access::ReadWrite)?;
             if let Some(what) = signatures::contents(&device)
                 .with_context(|| target.display().to_string())?
                 .filter(|_| !self.force)
@@ -374,13 +374,14 @@ impl Mkfs {
             if features.is_empty() { String::from("no features") } else { features.join(", ") },
             uuid::Uuid::from_bytes(superblock.uuid),
         )?;
+        let sibling = journal_device::sibling(&self.target);
         if let Some(path) = self.journal_device.as_ref().filter(|path| path.is_file())
-            && *path != journal_device::sibling(&self.target)
+            && path.canonicalize().ok() != sibling.canonicalize().ok()
         {
             note!(
                 "cffs mkfs: the journal is found by itself only in {}; elsewhere, name it when you mount: -o \
                  journal-device={}",
-                journal_device::sibling(&self.target).display(),
+                sibling.display(),
                 path.display()
             );
         }

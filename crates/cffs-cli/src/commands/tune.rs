@@ -159,6 +159,9 @@ impl Tune {
         if let Some(mounted) = names::mounted(&self.target)? {
             return Ok(control::ask(&mounted.path, Question::Info)?["superblock"].take());
         }
+        if let Ok(mut answer) = control::ask_server_of(&self.target, Question::Info) {
+            return Ok(answer["superblock"].take());
+        }
         let device = image::open(&self.target, Access::ReadOnly, false)?;
         Ok(describe::superblock(&read_superblock(&*device)?))
     }

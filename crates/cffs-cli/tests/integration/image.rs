@@ -137,6 +137,28 @@ fn mkfs_that_fails_leaves_nothing() {
     let said = fail(1, scratch.cffs(["mkfs"]).arg(scratch.image()));
     assert!(said.contains("--size"), "{said}");
     assert!(!scratch.image().exists());
+    let in_directory = fail(1, scratch.cffs(["mkfs", "--size", "64M"]).arg(scratch.path()));
+    let mut mkfs = scratch.cffs(["mkfs", "--size", "64M", "--journal-device"]);
+    let journal_in_directory = fail(1, mkfs.arg(scratch.path()).arg(scratch.image()));
+    for said in [in_directory, journal_in_directory] {
+        assert!(said.contains("is a directory; name a file or a device"), "{said}");
+    }
+    assert!(!scratch.image().exists());
+}
+
+#[test]
+fn mkfs_says_when_the_journal_has_to_be_named() {
+    let scratch = Scratch::new();
+    for (image, journal, is_found) in
+        [("one", "./one.journal", true), ("./two", "two.journal", true), ("three", "other", false)]
+    {
+        let options =
+            ["mkfs", "--size", "64M", "--journal", "4M", "--journal-device", journal, image];
+        let output = scratch.cffs(options).current_dir(scratch.path()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(!said.contains("is found by itself only in"), is_found, "{said}");
+    }
 }
 
 /// Regression: a command that found the image of another one in use, or overwrote it and failed, removed it.

@@ -282,6 +282,8 @@ fn a_served_image_answers_commands() {
     assert!(refused.contains("cffs serve --stop"), "{refused}");
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
     assert!(info.contains(&listens), "{info}");
+    let settings = succeed(scratch.cffs(["tune"]).arg(scratch.image()));
+    assert!(settings.contains("uuid") && settings.contains("policy"), "{settings}");
 
     let exports = |options: &[&str]| {
         let mut command = scratch.cffs(["serve"]);
