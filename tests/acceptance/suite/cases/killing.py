@@ -136,7 +136,7 @@ JOURNALS = ("none", "inside", "other disk")
 # Of the free space: unchanged, after growing, in short runs, and little.
 SHAPES = ("usual", "grown", "holes", "nearly full")
 HOLE_BYTES = 64 << 10
-# The free space of a volume with holes or nearly full, for each cut.
+# The free space for each cut of a volume with holes or nearly full.
 LEFT_BYTES = 24 << 20
 # The operations on a volume in use, with their arguments: of a directory on it, and of one that no file has.
 OPERATIONS = {
@@ -151,6 +151,8 @@ OPERATIONS = {
     "tune": lambda directory, name: ("tune", "--label", name, directory),
     "sync": lambda directory, _: ("sync", directory),
 }
+# Those that succeed without free space.
+NEED_NO_SPACE = ("trim", "scrub", "check", "sync")
 
 
 @case("power-cut", size=1 * GIB, only_on="cffs", timeout=180)
@@ -202,9 +204,8 @@ def volume_by_seed(t, rng, cuts, lost):
         try:
             t.mount()
             shape_space(t, shape, cuts)
-            may_lack_space = shape in ("holes", "nearly full")
             yield (lambda: lost.append(sum(disk.cut(rng) for disk in disks)),
-                   lambda: operation_by_seed(t, rng, may_lack_space))
+                   lambda: operation_by_seed(t, rng, shape))
             t.unmount()
         finally:
             t.volume.tear_down()
@@ -215,25 +216,34 @@ def shape_space(t, shape, cuts):
     """Gives the free space of the mounted volume its shape."""
     if shape == "grown":
         t.run(cffs_binary(), "grow", t.dir, f"+{GROW_BYTES}")
-    elif shape != "usual":
-        is_in_holes = shape == "holes"
-        left = LEFT_BYTES * cuts * (2 if is_in_holes else 1)
-        space = os.statvfs(t.dir)
-        reserve(t.path("filler"), space.f_bfree * space.f_frsize - left)
-        if is_in_holes:
-            directory = t.subdir("runs")
-            runs = [os.path.join(directory, str(number)) for number in range(left // HOLE_BYTES)]
-            made = [run for run in runs if reserve(run, HOLE_BYTES)]
-            for run in made[::2]:
-                os.unlink(run)
+    elif shape == "nearly full":
+        fill(t, LEFT_BYTES)
+    elif shape == "holes":
+        left = LEFT_BYTES * cuts * 2
+        fill(t, left)
+        directory = t.subdir("runs")
+        runs = [os.path.join(directory, str(number)) for number in range(left // HOLE_BYTES)]
+        made = [run for run in runs if reserve(run, HOLE_BYTES)]
+        for run in made[::2]:
+            os.unlink(run)
     t.volume.sync()
 
 
+def fill(t, left):
+    """Makes, extends or shortens a file, so that this much of the space is left."""
+    space, filler = os.statvfs(t.dir), t.path("filler")
+    more = space.f_bfree * space.f_frsize - left
+    if more > 0:
+        assert reserve(filler, more), f"no space for {more} bytes of {space.f_bfree * space.f_frsize}"
+    elif more < 0:
+        os.truncate(filler, max(os.path.getsize(filler) + more, 0))
+
+
 def reserve(path, size):
-    """Makes a file with this much space; false if there is not enough."""
+    """Makes or extends a file by this much space; false if there is not enough."""
     try:
-        with open(path, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+        with open(path, "ab") as file:
+            os.posix_fallocate(file.fileno(), file.tell(), size)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -257,18 +267,25 @@ def copy_data(source, target):
 
 
 @contextlib.contextmanager
-def operation_by_seed(t, rng, may_lack_space):
+def operation_by_seed(t, rng, shape):
     """Begins an operation on the volume, so that the power is usually cut meanwhile. Yields a function that
-    checks, after the next mount, that its result was kept if it succeeded."""
+    checks, after the next mount, that its result was kept if it succeeded, and leaves a volume that is nearly
+    full as full as before."""
     name, argument = rng.choice(sorted(OPERATIONS)), f"by-{rng.randrange(1 << 32)}"
     delay = rng.choice((0, rng.uniform(0, 0.05), rng.uniform(0, 0.3)))
+    def refill():
+        if shape == "nearly full":
+            fill(t, LEFT_BYTES)
+
     if OPERATIONS[name] is None:
-        yield lambda: None
+        yield refill
         return
     command = [cffs_binary(), *OPERATIONS[name](t.dir, argument)]
     print("$ " + " ".join(command), flush=True)
     before = size_and_label(t)
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    messages = t.outside("messages-of-operation")
+    with open(messages, "wb") as out:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=out)
 
     def check():
         code = running.wait(timeout=60)
@@ -282,10 +299,14 @@ def operation_by_seed(t, rng, may_lack_space):
             assert label == argument or code != 0 and label == before[1], (before, label)
         elif name == "mark" and code == 0:
             assert argument in t.output(cffs_binary(), "mark", t.dir).decode(), "a mark is lost"
+        refill()
 
     time.sleep(delay)
-    is_allowed = running.poll() in (None, 0) or may_lack_space
-    assert is_allowed, f"{name} failed before the server was killed"
+    if running.poll() not in (None, 0):
+        with open(messages, encoding="utf-8", errors="replace") as file:
+            said = file.read()
+        may_lack_space = shape in ("holes", "nearly full") and name not in NEED_NO_SPACE
+        assert may_lack_space and "no space left" in said.lower(), f"{name} failed before the kill: {said}"
     yield check
 
 
