@@ -154,8 +154,8 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
 /// device for the image, or a URL.
 ///
 /// Any user can make a mount with any source, and a path can name another file than when it was mounted. So
-/// the server has to have the file or device open. The URL of a bucket names a volume only together with the bucket's
-/// service, which is queried from the server of a mount of that URL.
+/// the server has to have the file or device open. The URL of a bucket names a volume only together with the
+/// bucket's service, which is queried from the server of a mount of that URL.
 pub fn all_of_source(source: &Path) -> Vec<Mounted> {
     let all = all().unwrap_or_default();
     if let Some(url) = Location::url_of(source) {
