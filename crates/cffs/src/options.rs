@@ -62,7 +62,7 @@ pub struct OpenOptions {
     /// A directory with more bytes of sectors gets an index, and the intent log lists its changes by block.
     pub large_dir_bytes: u64,
     /// Bytes that the device streams in the time of a seek: the sizes of reads, places and writes are
-    /// multiples of it ([`Tuning`](crate::tuning::Tuning)).
+    /// multiples of it ([`Tuning`]).
     pub break_even_bytes: u64,
     /// Changes the figures derived from this, for measurements of single ones.
     pub tune: fn(&mut Tuning),

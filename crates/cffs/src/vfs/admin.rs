@@ -71,9 +71,9 @@ impl Admin<'_> {
     ///
     /// # Errors
     ///
-    /// `ESTALE` once the volume is closed; [`Error::Unsupported`](crate::error::Error::Unsupported) for a
-    /// volume that was opened read-only and not left clean; those of [reading](super#errors) if the tables
-    /// that point to the inodes cannot be read, or the device does not answer. Damage of a file is not an
+    /// `ESTALE` once the volume is closed; [`Error::Unsupported`] for a volume that was opened read-only and
+    /// not left clean; those of [reading](super#errors) if the tables that point to the inodes cannot be
+    /// read, or the device does not answer. Damage of a file is not an
     /// error; the result lists it as a problem.
     pub fn scrub(
         &self,
