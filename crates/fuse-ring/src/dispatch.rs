@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 
 use crate::Handler;
-use crate::first_open::{self, FirstOpen};
 use crate::protocol::{
     Context, CopyFileRange, Dialect, Entry, Frame, Granted, Ioctl, Listing, ListingPlus, NodeId,
     Opcode, Opened, Operation, Read, Request, Write, encode,
 };
 use crate::serving::Serving;
+use crate::start_file::{self, StartFile};
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Dispatcher<H> {
     pub(crate) handler: H,
     pub(crate) granted: Granted,
-    pub(crate) first_open: Arc<FirstOpen>,
+    pub(crate) start_file: Arc<StartFile>,
     panicked: AtomicBool,
     destroyed: AtomicBool,
 }
@@ -39,7 +39,7 @@ impl<H: Handler> Dispatcher<H> {
         Dispatcher {
             handler,
             granted,
-            first_open: Arc::new(FirstOpen::new()),
+            start_file: Arc::new(StartFile::new()),
             panicked: AtomicBool::new(false),
             destroyed: AtomicBool::new(false),
         }
@@ -57,7 +57,7 @@ impl<H: Handler> Dispatcher<H> {
     /// Serves one message. `payload` has room for at least [`encode::FIXED_LEN_MAX`] bytes, and for the whole
     /// reply if that consists of data.
     pub(crate) fn serve(&self, frame: &Frame<'_>, payload: &mut [u8]) -> Outcome {
-        if let Some(result) = self.first_open.answer(frame, self.dialect(), payload) {
+        if let Some(result) = self.start_file.answer(frame, self.dialect(), payload) {
             let is_forget = frame.opcode() == Some(Opcode::Forget);
             return if is_forget { Outcome::Silent } else { Outcome::Reply(result) };
         }
@@ -179,7 +179,7 @@ impl<H: Handler> Dispatcher<H> {
     }
 
     fn forget(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> Result<usize, Errno> {
-        let of_handler = forgets.into_iter().filter(|(node, _)| *node != first_open::NODE);
+        let of_handler = forgets.into_iter().filter(|(node, _)| *node != start_file::NODE);
         of_handler.for_each(|(node, lookups)| self.handler.forget(node, lookups));
         Ok(0)
     }

@@ -74,13 +74,13 @@
 
 mod apart;
 mod dispatch;
-mod first_open;
 mod handler;
 mod mount;
 mod notify;
 pub mod protocol;
 mod serving;
 mod session;
+mod start_file;
 mod transport;
 
 pub use handler::Handler;

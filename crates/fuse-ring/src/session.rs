@@ -290,15 +290,10 @@ impl<H: Handler> Session<H> {
     }
 
     /// Does the same, and calls `ready` when programs may use the mount. They can access it before; but until
-    /// then, if the kernel [does not know yet](crate::protocol::Granted::elide_open) that opening is elided,
-    /// the session itself uses the file system, which therefore cannot be unmounted.
+    /// then a new session uses the file system itself if opening [is elided](crate::protocol::Granted) or
+    /// requests come through io_uring, and therefore it cannot be unmounted.
     pub fn serve_then(mut self, ready: impl FnOnce() + Send + 'static) -> io::Result<Ended> {
-        if self.is_new && self.dispatcher.granted.elide_open {
-            let first_open = Arc::clone(&self.dispatcher.first_open);
-            first_open.run(self.mounted.path.clone(), ready)?;
-        } else {
-            ready();
-        }
+        self.start_then(ready)?;
         let workers = std::mem::replace(&mut self.workers, Ok(Vec::new()));
         let result = match self.transport {
             Transport::Dev { threads, .. } => self.serve_dev(threads),
@@ -321,6 +316,26 @@ impl<H: Handler> Session<H> {
             return Err(io::Error::other("the handler panicked"));
         }
         result.map(|()| Ended::Unmounted)
+    }
+
+    /// Uses the [start file](crate::start_file) if necessary, and calls `ready`.
+    fn start_then(&self, ready: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let opens = self.dispatcher.granted.elide_open;
+        let has_rings = matches!(self.transport, Transport::Uring { .. });
+        if !self.is_new || !(opens || has_rings) {
+            ready();
+            return Ok(());
+        }
+        let suspension = Arc::clone(&self.suspension);
+        let cores = move || match &suspension.hold {
+            Some(hold) => {
+                hold.wait_for_start();
+                suspension.entries_per_core()
+            }
+            None => Vec::new(),
+        };
+        let start_file = Arc::clone(&self.dispatcher.start_file);
+        start_file.run(self.mounted.path.clone(), opens, cores, ready)
     }
 
     fn serve_dev(&self, threads: usize) -> io::Result<()> {

@@ -114,11 +114,7 @@ impl Suspender {
     /// for each core. [`make_requests`](crate::make_requests) makes them, in a process that must outlive this
     /// one, since it waits for the next session. None are needed on `/dev/fuse`.
     pub fn fill(&self) -> Vec<(usize, usize)> {
-        let mut cores = BTreeMap::new();
-        for queue in self.queues_in_use() {
-            *cores.entry(usize::from(queue)).or_insert(0) += 1;
-        }
-        cores.into_iter().collect()
+        self.0.upgrade().map_or_else(Vec::new, |suspension| suspension.entries_per_core())
     }
 
     /// Why the session cannot be suspended, if that is known.
@@ -128,13 +124,8 @@ impl Suspender {
             return Some(String::from("no other program can have its memory at the same place"));
         }
         let usable = |queue: &u16| suspension.usable.is_set(usize::from(*queue));
-        let other = self.queues_in_use().find(|queue| !usable(queue))?;
+        let other = suspension.queues_in_use().find(|queue| !usable(queue))?;
         Some(format!("its requests come from core {other}, too, on which it may not run"))
-    }
-
-    fn queues_in_use(&self) -> impl Iterator<Item = u16> {
-        let queues = self.0.upgrade().map(|suspension| suspension.queues.clone());
-        queues.unwrap_or_default().into_iter().filter(|queue| is_online(*queue))
     }
 }
 
@@ -171,6 +162,19 @@ impl Suspension {
             is_placed: workers.iter().all(Worker::is_placed),
             usable: sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new()),
         }
+    }
+
+    /// The number of entries of each online core.
+    pub(super) fn entries_per_core(&self) -> Vec<(usize, usize)> {
+        let mut cores = BTreeMap::new();
+        for queue in self.queues_in_use() {
+            *cores.entry(usize::from(queue)).or_insert(0) += 1;
+        }
+        cores.into_iter().collect()
+    }
+
+    fn queues_in_use(&self) -> impl Iterator<Item = u16> {
+        self.queues.iter().copied().filter(|queue| is_online(*queue))
     }
 
     /// Whether the session ends because it is suspended, and the requests that its rings hold then.

@@ -8,8 +8,9 @@
 //! answer the requests on rings of its own.
 //!
 //! The kernel fills an entry when a request arrives or when an answer is committed, not when the entry is
-//! registered: requests that wait at that time wait for the next answer. A session that holds its requests
-//! commits no answers. So it begins to hold them only once all entries are registered.
+//! registered: requests that wait at that time wait for the next answer. A new session therefore
+//! [makes requests](crate::start_file) once all entries are registered. A session that holds its requests
+//! commits no answers, so it begins to hold them only then.
 //!
 //! On an idle file system no request arrives. So a process of the session's owner makes as many requests on
 //! each core as the core has entries, and waits for the next session to answer them
@@ -121,11 +122,17 @@ impl Hold {
         Ok(Hold { state: Mutex::new(state), changed: Condvar::new() })
     }
 
+    /// Waits until all entries are registered, for a limited time.
+    pub(crate) fn wait_for_start(&self) {
+        drop(self.wait(self.lock(), START_MAX, |state| state.starting > 0));
+    }
+
     /// Makes threads keep requests from now on. If the session continues, calls `failed` with the reason.
     ///
     /// Waits until all entries are registered.
     pub(crate) fn begin(&self, failed: Failed) {
-        let mut state = self.wait(self.lock(), START_MAX, |state| state.starting > 0);
+        self.wait_for_start();
+        let mut state = self.lock();
         if state.failed.is_some() || state.ended {
             return;
         }

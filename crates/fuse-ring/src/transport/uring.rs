@@ -16,7 +16,8 @@
 //!
 //! - The kernel uses no queue before **all** queues have an entry, including those of offline cores; until
 //!   then every caller waits. [`plan`] assigns each queue to a thread.
-//! - A newly registered entry gets **none of the requests that already wait**. See [`hold`](super::hold).
+//! - A newly registered entry gets **none of the requests that already wait**. See
+//!   [`start_file`](crate::start_file) and [`hold`](super::hold).
 //! - The answer to `INIT` commits both sides. So rings and buffers are made before it ([`Worker::new`]),
 //!   while failures can still be handled.
 //! - Request and answer **share the payload buffer**. See [`Entry::serve`].

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fuse_ring::protocol::{
-    Attr, AttrReply, Context, Entry, Features, FileHandle, NodeId, Read, Unique,
+    Attr, AttrReply, Context, Entry, Features, FileHandle, NodeId, Read, Statfs, Unique,
 };
-use fuse_ring::{Errno, Handler, READERS_MIN, SPARES, TransportChoice, will_wait};
+use fuse_ring::{Errno, Handler, READERS_MIN, SPARES, TransportChoice, Unmount, will_wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Setup, eventually};
@@ -17,6 +17,7 @@ use crate::on_both_transports;
 on_both_transports! {
     a_signal_interrupts_a_request
     waiting_requests_do_not_stop_others
+    requests_before_the_start_do_not_stop_each_other
 }
 
 /// A file system of one file, whose readers wait until they are interrupted or released.
@@ -70,16 +71,12 @@ impl Handler for Slow {
         Ok(AttrReply { attr: attr(node), ttl: Duration::ZERO })
     }
 
+    fn statfs(&self, cx: &Context<'_>, _: NodeId) -> Result<Statfs, Errno> {
+        self.wait(cx).map(|()| Statfs::default())
+    }
+
     fn read(&self, cx: &Context<'_>, _: NodeId, _: &Read, buf: &mut [u8]) -> Result<usize, Errno> {
-        will_wait();
-        let (state, changed) = &*self.0;
-        let mut state = state.lock().unwrap();
-        state.waiting.insert(cx.unique, false);
-        let mut state =
-            changed.wait_while(state, |state| !state.open && !state.waiting[&cx.unique]).unwrap();
-        if state.waiting.remove(&cx.unique) == Some(true) {
-            return Err(Errno::INTR);
-        }
+        self.wait(cx)?;
         buf.fill(b'.');
         Ok(buf.len())
     }
@@ -91,6 +88,22 @@ impl Handler for Slow {
                 *interrupted = true;
             }
         });
+    }
+}
+
+impl Slow {
+    /// Waits until the request is interrupted or all are released.
+    fn wait(&self, cx: &Context<'_>) -> Result<(), Errno> {
+        will_wait();
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.waiting.insert(cx.unique, false);
+        let mut state =
+            changed.wait_while(state, |state| !state.open && !state.waiting[&cx.unique]).unwrap();
+        if state.waiting.remove(&cx.unique) == Some(true) {
+            return Err(Errno::INTR);
+        }
+        Ok(())
     }
 }
 
@@ -146,4 +159,36 @@ fn waiting_requests_do_not_stop_others(setup: Setup) {
         assert!(reader.wait().unwrap().success());
     }
     mounted.end().unwrap();
+}
+
+/// Requests of one core that arrive before the server starts must be served concurrently, however many
+/// threads have started when the first of them is served.
+fn requests_before_the_start_do_not_stop_each_other(setup: Setup) {
+    const COUNT: usize = 4;
+    let slow = Slow::default();
+    let (_directory, session) = setup.session(slow.clone());
+    let mut callers: Vec<_> = (0..COUNT)
+        .map(|_| {
+            Command::new("taskset")
+                .args(["-c", "0", "stat", "-f"])
+                .arg(session.path())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for caller in &callers {
+        let call = format!("/proc/{}/syscall", caller.id());
+        let statfs = format!("{} ", nix::libc::SYS_statfs);
+        eventually(|| std::fs::read_to_string(&call).unwrap().starts_with(&statfs));
+    }
+    let unmounter = session.unmounter();
+    let server = std::thread::spawn(move || session.serve());
+    eventually(|| slow.with(|state| state.waiting.len() == COUNT));
+    slow.with(|state| state.open = true);
+    for caller in &mut callers {
+        assert!(caller.wait().unwrap().success());
+    }
+    eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+    server.join().unwrap().unwrap();
 }
