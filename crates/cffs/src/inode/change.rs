@@ -103,6 +103,7 @@ impl<'a> PageWriter<'a> {
         }
         if owned.is_err() && file.pages.dirty_count() == 0 {
             file.changes.moves = moves;
+            self.space.withdraw_unused(file);
         } else {
             file.inode.content_checksum = None;
             self.inodes.mark_changed(file, DirtyLevel::Contents);

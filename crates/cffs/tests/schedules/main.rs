@@ -39,7 +39,7 @@ use work::own::Changer;
 /// The default number of seeds.
 const SCHEDULES: u64 = 2000;
 /// The same for volumes with compressed contents.
-const COMPRESSED_SCHEDULES: u64 = 1000;
+const COMPRESSED_SCHEDULES: u64 = 2000;
 /// The number of seeds within which each broken rule must be found.
 const BROKEN_SCHEDULES: u64 = 40_000;
 /// The number of seeds of each directed workload without a broken rule.

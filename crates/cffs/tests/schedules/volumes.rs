@@ -20,45 +20,51 @@ const DEVICE_BYTES: u64 = 16 << 20;
 /// The size to which the device can grow.
 pub const DEVICE_BYTES_MAX: u64 = 20 << 20;
 const JOURNAL_BYTES: u64 = 40 * 4096;
-/// The space that is left on a full volume.
+/// The space that is left on a full volume, and on one that can still write clusters, which compaction
+/// reserves a part of.
 const LEFT_BYTES: u64 = 16 * 4096;
+const LEFT_FOR_CLUSTERS_BYTES: u64 = 40 * 4096;
 /// The space that its filler takes at once.
 const FILL_BYTES: u64 = 16 << 10;
 
 /// A kind of volume.
 struct Kind {
     options: MkfsOptions,
-    is_full: bool,
+    /// The free bytes, if the volume is nearly full.
+    left_bytes: Option<u64>,
 }
 
 /// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without
 /// grouping of files, with a journal that is repeatedly full, with space for a part of the files.
 fn kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
-    for (embed, sector_bytes, policy, journal_bytes, is_full) in [
-        (true, 4096, Policy::Directory, 0, false),
-        (true, 512, Policy::Directory, 0, false),
-        (false, 4096, Policy::Directory, 0, false),
-        (true, 4096, Policy::None, 0, false),
-        (true, 4096, Policy::Directory, JOURNAL_BYTES, false),
-        (true, 4096, Policy::Directory, 0, true),
+    for (embed, sector_bytes, policy, journal_bytes, left_bytes) in [
+        (true, 4096, Policy::Directory, 0, None),
+        (true, 512, Policy::Directory, 0, None),
+        (false, 4096, Policy::Directory, 0, None),
+        (true, 4096, Policy::None, 0, None),
+        (true, 4096, Policy::Directory, JOURNAL_BYTES, None),
+        (true, 4096, Policy::Directory, 0, Some(LEFT_BYTES)),
     ] {
         let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
         let options = MkfsOptions { embed, sector_bytes, policy, journal_bytes, ..default };
-        kinds.push(Kind { options, is_full });
+        kinds.push(Kind { options, left_bytes });
     }
     kinds
 }
 
 /// The kinds of volumes with compressed contents: with inodes in directories or in a table, with small
-/// sectors and a journal, with segments so short that most files are large, and are compressed in pieces.
+/// sectors and a journal, with segments so short that most files are large, and are compressed in pieces, with
+/// space for a part of the files.
 fn compressed_kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
-    for (embed, sector_bytes, segment_bytes, journal_bytes) in [
-        (true, 4096, 64 << 10, 0),
-        (true, 512, 64 << 10, JOURNAL_BYTES),
-        (false, 4096, 64 << 10, 0),
-        (true, 4096, 4096, 0),
+    for (embed, sector_bytes, segment_bytes, journal_bytes, left_bytes) in [
+        (true, 4096, 64 << 10, 0, None),
+        (true, 512, 64 << 10, JOURNAL_BYTES, None),
+        (false, 4096, 64 << 10, 0, None),
+        (true, 4096, 4096, 0, None),
+        (true, 4096, 64 << 10, 0, Some(LEFT_BYTES)),
+        (true, 4096, 64 << 10, 0, Some(LEFT_FOR_CLUSTERS_BYTES)),
     ] {
         let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
         let compression = Some(Compression::Zstd(1));
@@ -70,7 +76,7 @@ fn compressed_kinds() -> Vec<Kind> {
             compression,
             ..default
         };
-        kinds.push(Kind { options, is_full: false });
+        kinds.push(Kind { options, left_bytes });
     }
     kinds
 }
@@ -110,18 +116,18 @@ impl Start {
         let directory = |name: &str| make(name, NewKind::Directory);
         let shared = [directory("shared"), directory("shared too")];
         let own = (0..CHANGERS).map(|number| directory(&format!("own {number}"))).collect();
-        if kind.is_full {
+        if let Some(left_bytes) = kind.left_bytes {
             let (filler, left) = (make("filler", NewKind::Regular), make("left", NewKind::Regular));
             let mode = AllocateMode::ReserveKeepSize;
             let reserve = |ino, from, len| volume.allocate(&Caller::ROOT, ino, from, len, mode);
-            reserve(left, 0, LEFT_BYTES).expect("reserved");
+            reserve(left, 0, left_bytes).expect("reserved");
             let filled = (0..).step_by(FILL_BYTES as usize);
             let taken = filled.take_while(|from| reserve(filler, *from, FILL_BYTES).is_ok());
             assert!(taken.count() > 0, "nothing is filled");
             volume.unlink(&Caller::ROOT, InodeNo::ROOT, b"left").expect("removed");
         }
         volume.close().expect("closed");
-        Start { image: device.snapshot(), shared, own, is_full: kind.is_full }
+        Start { image: device.snapshot(), shared, own, is_full: kind.left_bytes.is_some() }
     }
 
     /// A device with the volume.
