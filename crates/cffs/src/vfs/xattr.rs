@@ -167,11 +167,10 @@ pub(super) fn unstamped<T>(
 /// Removes an attribute; false if there is none of this name.
 pub(super) fn remove(inodes: &InodeCache, file: &mut VnodeGuard<'_>, name: &[u8]) -> Result<bool> {
     inodes.load_attributes(file)?;
-    if !file.inode.attributes().has(name) {
-        return Ok(false);
-    }
-    let bytes = file.inode.attributes().encoded_len();
-    inodes.space().take_xattr_space(file, bytes)?;
+    let known = file.inode.attributes();
+    let Some(value) = known.get(name) else { return Ok(false) };
+    let left = known.encoded_len() - xattr::encoded_len(name, value);
+    inodes.space().take_xattr_space(file, left)?;
     file.inode.attributes_mut().remove(name);
     if name == HINT {
         file.inode.key = keys::policy_key(inodes.policy(), &file.inode, 0);

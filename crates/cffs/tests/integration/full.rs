@@ -9,7 +9,7 @@ use cffs::format::inode::FileType;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, Caller, NewKind, RenameMode, SetAttr, Volume};
+use cffs::vfs::{AllocateMode, Caller, NewKind, RenameMode, SetAttr, Volume, XattrMode};
 
 use cffs_testing::golden::sample;
 use cffs_testing::setup;
@@ -371,4 +371,38 @@ fn a_file_that_is_emptied_after_a_cut_has_no_promises_left() {
     volume.sync().unwrap();
     assert_eq!(volume.stat_fs().free_fragments, free + 64, "all of the file's space");
     volume.close().unwrap();
+}
+
+/// The rest of a list of attributes is written to another block, for which blocks are set aside.
+#[test]
+fn attributes_are_removed_from_a_full_volume() {
+    for (_, options) in sample::kinds() {
+        let empty = sample::empty_of(&options, 8 << 20).unwrap();
+        let (device, volume) = sample::open(&empty, false).unwrap();
+        let set = |file, name: &[u8]| {
+            volume.set_xattr(&Caller::ROOT, file, name, &[7; 900], XattrMode::Any)
+        };
+        let mut files = Vec::new();
+        loop {
+            let name = format!("{}", files.len()).into_bytes();
+            let file = sample::make(&volume, InodeNo::ROOT, &name, NewKind::Regular);
+            let made = file.and_then(|file| {
+                set(file, b"user.first")?;
+                set(file, b"user.second").map(|()| file)
+            });
+            match made {
+                Ok(file) => files.push(file),
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(files.len() > 100, "the volume is full");
+        volume.sync().unwrap();
+        for file in &files {
+            volume.remove_xattr(*file, b"user.first").expect("removed");
+        }
+        let names = volume.xattr_names(files[0]).unwrap();
+        assert_eq!(names, [b"user.second"]);
+        closes_clean(&device, &volume);
+    }
 }

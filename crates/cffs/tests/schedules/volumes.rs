@@ -45,6 +45,7 @@ fn kinds() -> Vec<Kind> {
         (true, 4096, Policy::None, 0, None),
         (true, 4096, Policy::Directory, JOURNAL_BYTES, None),
         (true, 4096, Policy::Directory, 0, Some(LEFT_BYTES)),
+        (true, 512, Policy::Directory, 0, Some(LEFT_BYTES)),
     ] {
         let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
         let options = MkfsOptions { embed, sector_bytes, policy, journal_bytes, ..default };
