@@ -157,7 +157,8 @@ int cffs_statvfs(const cffs_volume *volume, cffs_statvfs_t *sizes);
 // open fail from then on; they must still be closed.
 int cffs_close(cffs_volume *volume);
 
-// Creates a directory.
+// Creates a directory, with `mode` as for mkdir(2): on a mounted volume the umask applies, and the
+// set-group-ID bit is that of the directory above.
 int cffs_mkdir(const cffs_volume *volume, const char *path, uint32_t mode);
 
 // Creates a directory and its missing ancestors, with mode 0755.

@@ -3,13 +3,13 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use cffs::error::Error;
-use cffs::vfs::types::SetAttr;
 
 use crate::error::{counted, status};
 use crate::pointers::{bytes, copy_out, opened};
 use crate::volume::Volume;
 
-/// Creates a directory.
+/// Creates a directory, with `mode` as for mkdir(2): on a mounted volume the umask applies, and the
+/// set-group-ID bit is that of the directory above.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string.
@@ -19,13 +19,8 @@ pub unsafe extern "C" fn cffs_mkdir(
     path: *const c_char,
     mode: u32,
 ) -> c_int {
-    status(|| {
-        // SAFETY: the caller's promise.
-        let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
-        volume.files.make_dir(path)?;
-        let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-        volume.files.set_attr(path, &changes)
-    })
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.make_dir_with(bytes(path)?, mode) })
 }
 
 /// Creates a directory and its missing ancestors, with mode 0755.

@@ -292,12 +292,7 @@ impl Volume {
     /// Create a directory.
     #[pyo3(signature = (path, mode = 0o755))]
     fn mkdir(&self, py: Python<'_>, path: VolumePath, mode: u32) -> PyResult<()> {
-        self.call(py, &path, || {
-            self.files().make_dir(&path)?;
-            let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-            self.files().set_attr(&path, &changes)?;
-            Ok(())
-        })
+        self.call(py, &path, || Ok(self.files().make_dir_with(&path, mode)?))
     }
 
     /// Create a directory and its missing ancestors.

@@ -109,6 +109,20 @@ class Mounted(WithMount):
         with self.assertRaisesRegex(OSError, "not in a mounted C-FFS volume"):
             pycffs.Volume(self.scratch)
 
+    def test_a_directory_is_made_as_by_the_kernel(self):
+        """Regression: the umask and the set-group-ID bit of the directory above had no effect."""
+        os.chown(self.image, 0, 2000)
+        self.image.chmod(0o2775)
+        before = os.umask(0o027)
+        self.addCleanup(os.umask, before)
+        self.again()
+        for mode in (0o777, 0o755, 0o1777, 0o2700, 0o4700):
+            os.mkdir(self.image / f"kernel-{mode:o}", mode)
+            self.volume.mkdir(f"/library-{mode:o}", mode)
+            made = (os.stat(self.image / f"{by}-{mode:o}") for by in ("kernel", "library"))
+            kernel, library = ((stat.st_mode, stat.st_gid) for stat in made)
+            self.assertEqual(library, kernel)
+
     def test_many_files_with_the_outcome_of_each(self):
         names = [f"/{number}" for number in range(500)]
         for name in names:

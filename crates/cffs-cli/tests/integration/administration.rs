@@ -379,6 +379,7 @@ fn a_reserve_is_kept_from_the_users_of_a_mount() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;
     }
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
     succeed(scratch.cffs(["mkfs", "-q", "--size", "64M", "--reserve", "25%"]).arg(scratch.image()));
@@ -402,7 +403,13 @@ fn a_reserve_is_kept_from_the_users_of_a_mount() {
         let said = fail(1, &mut as_user(script));
         assert!(said.contains("No space left"), "{script}: {said}");
     }
-    fs::write(dir.join("root"), vec![1; 10 << 20]).expect("root goes on");
+    // Regression: writes that began outside the reserve, or within a block, wrote only a part.
+    let mut file = fs::File::create(dir.join("root")).expect("created");
+    let bytes = vec![1; 400_001];
+    for _ in 0..25 {
+        assert_eq!(file.write(&bytes).expect("root goes on"), bytes.len());
+    }
+    drop(file);
     succeed(&mut as_user("rm user && dd if=/dev/zero of=user bs=64k count=100 && mkdir new"));
     scratch.umount();
     scratch.assert_clean();

@@ -367,25 +367,23 @@ impl Files {
         self.create(path)?.write_all_at(0, contents)
     }
 
-    /// Makes a directory.
+    /// Makes a directory with permissions 0755, as [`Files::make_dir_with`] does.
     ///
     /// # Errors
     ///
     /// [`Error::Exists`].
-    ///
-    /// ```
-    /// # use cffs::files::Files;
-    /// # use cffs::error::Error;
-    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
-    /// # cffs::mkfs::make(&device, &Default::default())?;
-    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
-    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
-    /// files.make_dir("/d")?;
-    /// assert!(matches!(files.make_dir("/d"), Err(Error::Exists)));
-    /// # Ok::<(), Error>(())
-    /// ```
     pub fn make_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        self.make(path.as_ref(), NewKind::Directory, 0o755).map(drop)
+        self.make_dir_with(path, 0o755)
+    }
+
+    /// Makes a directory with these permissions, as mkdir(2) does: it has the set-group-ID bit of the
+    /// directory above, and if the library is attached, it loses the permissions of the program's umask.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`].
+    pub fn make_dir_with(&self, path: impl AsRef<[u8]>, permissions: u32) -> Result<()> {
+        self.make(path.as_ref(), NewKind::Directory, permissions & 0o1777).map(drop)
     }
 
     /// Makes a directory, and missing directories above it.

@@ -55,8 +55,8 @@ fn kinds() -> Vec<Kind> {
 }
 
 /// The kinds of volumes with compressed contents: with inodes in directories or in a table, with small
-/// sectors and a journal, with segments so short that most files are large, and are compressed in pieces, with
-/// space for a part of the files.
+/// sectors and a journal, with segments so short that most files are large, and are compressed in pieces,
+/// with space for a part of the files.
 fn compressed_kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
     for (embed, sector_bytes, segment_bytes, journal_bytes, left_bytes) in [

@@ -66,9 +66,7 @@ impl Adapter {
     ) -> Result<usize> {
         let is_append = write.flags & (O_APPEND | O_DIRECT) == O_APPEND && !write.from_cache;
         if !is_append || !self.caches.is_shared() {
-            return self.as_caller(cx, "write", |volume, caller| {
-                volume.write(caller, ino(node), write.offset, write.data)
-            });
+            return self.write(cx, node, write);
         }
         let (written, end) = self.as_caller(cx, "write", |volume, caller| {
             volume.append(caller, ino(node), write.data)
@@ -78,6 +76,20 @@ impl Adapter {
             self.caches.drop_cached(vec![ino(node)], start.min(write.offset));
         }
         Ok(written)
+    }
+
+    fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
+        let write_from = |done: usize| {
+            self.as_caller(cx, "write", |volume, caller| {
+                volume.write(caller, ino(node), write.offset + done as u64, &write.data[done..])
+            })
+        };
+        let done = write_from(0)?;
+        if done == write.data.len() {
+            return Ok(done);
+        }
+        // The space for all users ended within this write. The caller may have reserved space for the rest.
+        Ok(done + write_from(done).unwrap_or(0))
     }
 
     /// Creates a file with a name.
