@@ -56,7 +56,8 @@ const FENCE_BYTES: usize = 128;
 pub struct DestroyOptions {
     /// Take the volume over from a program that has not closed it.
     pub take_over: bool,
-    /// Delete the volume even if its log cannot be read, because it is damaged or its key is missing.
+    /// Delete the volume even if its log cannot be read, because it is damaged or its key is missing, or if
+    /// it is not complete.
     pub force: bool,
     /// Called with the reason why the deletion waits, to show it to the user.
     pub note: Option<fn(&str)>,
@@ -202,9 +203,12 @@ enum Held {
 /// and the deletion is forced, excludes writers without a claim.
 fn claim(store: &Arc<Store>, options: &DestroyOptions) -> Result<(Held, bool), Error> {
     let history = match History::read_to_claim(store) {
-        Err(Error::NeedsSecret { .. } | Error::Secret { .. } | Error::Damaged { .. })
-            if options.force =>
-        {
+        Err(
+            Error::NeedsSecret { .. }
+            | Error::Secret { .. }
+            | Error::Damaged { .. }
+            | Error::Unmade { .. },
+        ) if options.force => {
             return Ok((Held::Fence(fence(store)?), false));
         }
         history => history?,

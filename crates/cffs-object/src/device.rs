@@ -71,8 +71,9 @@ enum Role {
 
 impl LogDevice {
     /// Makes an empty device of this size at an unused place, and claims it. It is encrypted if the location
-    /// has a secret. Its writes fail after an outage
-    /// of a minute ([`COMMAND_PATIENCE`]).
+    /// has a secret. Its writes fail after an outage of a minute ([`COMMAND_PATIENCE`]). Its first sync
+    /// completes the volume; until then, other programs cannot open it, and another call begins again. The
+    /// writer that was making it is then fenced.
     ///
     /// # Errors
     ///
@@ -85,19 +86,33 @@ impl LogDevice {
         let origins = Vec::new();
         let format = Format { uuid, sector_bytes: geometry.sector_bytes, origins };
         let key = store.secret().is_some().then(Vault::new_key);
-        unlock::create(&store, &format, key)?;
+        let (store, history) = match unlock::create(&store, &format, key) {
+            Err(exists @ Error::Exists { .. }) => {
+                // The vault of the store has the new key.
+                let store = location.connect()?;
+                let history = begun(&store, geometry)?.ok_or(exists)?;
+                (store, history)
+            }
+            created => created.map(|()| (store, History::empty(format, geometry.size_bytes)))?,
+        };
         let options = OpenOptions { patience: Some(COMMAND_PATIENCE), ..OpenOptions::default() };
-        let history = History::empty(format, geometry.size_bytes);
-        let claimed = writer::claim(&store, history, &options)?;
-        Self::to_write(store, geometry.sector_bytes, claimed, options)
+        let exists = Error::Exists { url: store.url() };
+        let claimed = match writer::claim(&store, history, &options) {
+            Err(Error::Claimed { .. }) => return Err(exists),
+            claimed => claimed?,
+        };
+        let is_unmade = claimed.is_unmade();
+        let device = Self::to_write(store, geometry.sector_bytes, claimed, options)?;
+        // Another program may have completed it meanwhile.
+        if is_unmade { Ok(device) } else { device.release().and(Err(exists)) }
     }
 
     /// Opens a device, and claims it unless it is opened for reading. A version can only be read.
     ///
     /// # Errors
     ///
-    /// [`Error::NoVolume`]; [`Error::NoVersion`]; [`Error::Claimed`]; [`Error::Damaged`]; errors of the
-    /// store.
+    /// [`Error::NoVolume`]; [`Error::Unmade`]; [`Error::NoVersion`]; [`Error::Claimed`]; [`Error::Damaged`];
+    /// errors of the store.
     /// With a staging directory, [`Error::Staging`] and [`Error::Rejected`].
     pub fn open(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
         let store = location.connect()?;
@@ -347,6 +362,24 @@ impl LogDevice {
         let is_much = self.state.write().put(offset, len, piece);
         if is_much { self.as_writer(Writer::send_ahead) } else { Ok(()) }
     }
+}
+
+/// The state of the volume in this place, as that of an unused one, if it is not made yet.
+fn begun(store: &Store, geometry: Geometry) -> Result<Option<History>, Error> {
+    let there = match History::read_unmade(store) {
+        Ok(there) if there.is_unmade() && there.format.sector_bytes == geometry.sector_bytes => {
+            there
+        }
+        Err(error @ Error::Store { .. }) => return Err(error),
+        _ => return Ok(None),
+    };
+    // Those of a volume with contents, whose log is lost.
+    for folder in ["map", "snapshots"] {
+        if !store.list_after(folder, folder)?.is_empty() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(History { size_bytes: geometry.size_bytes, is_released: true, ..there }))
 }
 
 /// The error of a volume that its last writer has not released, with that program if the superblock names it.

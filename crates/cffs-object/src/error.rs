@@ -43,6 +43,17 @@ pub enum Error {
         /// The place, as a URL.
         url: String,
     },
+    /// The volume at the place is not complete.
+    #[error(
+        "{object}: the volume was not completed: a program is making it, or was interrupted; cffs mkfs or \
+         cffs publish makes it again, and cffs destroy --force {url} removes its objects"
+    )]
+    Unmade {
+        /// The object with the identity of the volume.
+        object: String,
+        /// The place, as a URL.
+        url: String,
+    },
     /// The place already has a volume.
     #[error(
         "{url} already has a volume; choose another place, or delete that volume first: cffs destroy {url}"
@@ -342,9 +353,10 @@ impl Error {
             | Error::NoBucket { .. }
             | Error::Gone { .. }
             | Error::Staging { .. } => io::ErrorKind::HostUnreachable,
-            Error::NoVolume { .. } | Error::NoVersion { .. } | Error::Deleting { .. } => {
-                io::ErrorKind::NotFound
-            }
+            Error::NoVolume { .. }
+            | Error::Unmade { .. }
+            | Error::NoVersion { .. }
+            | Error::Deleting { .. } => io::ErrorKind::NotFound,
             Error::NeedsSecret { .. } | Error::Secret { .. } => io::ErrorKind::PermissionDenied,
             Error::Exists { .. } => io::ErrorKind::AlreadyExists,
             Error::Claimed { .. } => io::ErrorKind::ResourceBusy,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::format::{self, Kind, Place, REQUEST_BYTES, Record};
+use crate::format::{self, IDENTITY, Kind, Place, REQUEST_BYTES, Record};
 use crate::identity::Format;
 use crate::store::Store;
 use crate::unlock;
@@ -58,6 +58,11 @@ impl History {
     /// A hint may be old and its objects collected. So an inconsistency is an error only if there is no newer
     /// map: nothing that the newest map or its successors need has been collected.
     pub fn read(store: &Store) -> Result<History, Error> {
+        Self::read_unmade(store)?.if_made(store)
+    }
+
+    /// Like [`read`](History::read); also reads a volume that is not made yet.
+    pub fn read_unmade(store: &Store) -> Result<History, Error> {
         let format = unlock::read(store)?;
         let start = Self::from_hint(store, &format)?;
         Self::read_from(store, format, start)
@@ -79,11 +84,6 @@ impl History {
         loop {
             let slot = start.slot;
             let error = match start.read_on(store) {
-                Ok(()) if start.size_bytes == 0 => {
-                    let why = "the volume was not completed; cffs destroy --force removes its \
-                               objects, then make it again";
-                    return Err(store.damaged("format")(why.into()));
-                }
                 Ok(()) => return Ok(start),
                 Err(error) => error,
             };
@@ -98,9 +98,26 @@ impl History {
     /// release, no record is read: the claim detects later records.
     pub fn read_to_claim(store: &Store) -> Result<History, Error> {
         let format = unlock::read(store)?;
-        match Self::from_hint(store, &format)? {
-            Some(history) if history.is_released && history.size_bytes > 0 => Ok(history),
-            start => Self::read_from(store, format, start),
+        let history = match Self::from_hint(store, &format)? {
+            Some(history) if history.is_released => history,
+            start => Self::read_from(store, format, start)?,
+        };
+        history.if_made(store)
+    }
+
+    /// Whether no record has contents yet. A program is making the volume, or was interrupted: the first
+    /// record with contents completes it.
+    pub fn is_unmade(&self) -> bool {
+        self.format.origins.is_empty() && self.extents.is_empty()
+    }
+
+    fn if_made(self, store: &Store) -> Result<History, Error> {
+        match self.is_unmade() {
+            true => {
+                let object = store.address(IDENTITY).path.to_string();
+                Err(Error::Unmade { object, url: store.url() })
+            }
+            false => Ok(self),
         }
     }
 

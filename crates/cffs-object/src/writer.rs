@@ -185,6 +185,11 @@ impl Claimed {
         &self.history.format
     }
 
+    /// See [`History::is_unmade`].
+    pub fn is_unmade(&self) -> bool {
+        self.history.is_unmade()
+    }
+
     /// A writer, and the state that it changes.
     ///
     /// # Errors

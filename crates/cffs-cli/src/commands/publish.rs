@@ -182,8 +182,11 @@ impl Publish {
             }
             Ok(kept) => {
                 is_first = kept.is_empty();
-                let take_over = self.take_over;
-                LogDevice::open(volume, image::command_options(take_over))?
+                match LogDevice::open(volume, image::command_options(self.take_over)) {
+                    // The first publish was interrupted while it made the volume.
+                    Err(cffs_object::Error::Unmade { .. }) if is_first => self.make(volume)?,
+                    opened => opened?,
+                }
             }
             Err(cffs_object::Error::NoVolume { .. }) => self.make(volume)?,
             Err(error) => return Err(error.into()),

@@ -51,6 +51,7 @@ impl Published {
     /// Fails unless rsync finds the version and the tree equal.
     fn is(&self, name: &str, tree: &Path) {
         let out = self.scratch.path().join(format!("out-{name}"));
+        let _ = fs::remove_dir_all(&out);
         succeed(self.scratch.cffs(["export", "-q"]).arg(self.version(name)).arg("/").arg(&out));
         let [tree, out] = [tree, &out].map(seen);
         assert_eq!(tree, out);
@@ -225,6 +226,56 @@ fn a_killed_publish_is_continued() {
     published.is("1", &tree);
     let [copied, same, _] = published.done(&tree, "2");
     assert_eq!([copied, same], [0, u64::from(FILES)]);
+}
+
+/// A publish may be killed while it makes the volume. Regression: after its claim, no command could use the
+/// place, and each gave other advice.
+#[test]
+fn a_volume_that_was_not_completed_is_made_again() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let store = published.scratch.path().join("store");
+    let cffs = |arguments: &[&str]| {
+        let mut command = published.scratch.cffs([]);
+        command.args(arguments).arg(&published.url);
+        command
+    };
+    let mkfs = ["mkfs", "-q", "--size", "1G"];
+    for has_claim in [false, true] {
+        for is_published in [false, true] {
+            succeed(&mut cffs(&mkfs));
+            for name in ["map", "head", "data"] {
+                let name = store.join(name);
+                let _ = fs::remove_dir_all(&name).or_else(|_| fs::remove_file(&name));
+            }
+            for record in fs::read_dir(store.join("log")).expect("made").flatten() {
+                if !has_claim || !record.file_name().to_string_lossy().ends_with("01") {
+                    fs::remove_file(record.path()).expect("removed");
+                }
+            }
+            for arguments in
+                [&["ls"][..], &["info"], &["fsck", "-p", "--take-over"], &["destroy", "--yes"]]
+            {
+                let mut command = cffs(arguments);
+                let output = command.stdin(Stdio::null()).output().expect("it starts");
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(!output.status.success() && said.contains("was not completed"), "{said}");
+                let remedy = "cffs mkfs or cffs publish makes it again, and cffs destroy --force";
+                assert!(said.contains(remedy) && said.lines().count() == 1, "{said}");
+            }
+            match is_published {
+                true => {
+                    published.done(&tree, "1");
+                    published.is("1", &tree);
+                }
+                false => {
+                    succeed(&mut cffs(&mkfs));
+                    assert_eq!(succeed(&mut cffs(&["ls"])), "");
+                }
+            }
+            succeed(&mut cffs(&["destroy", "--yes"]));
+        }
+    }
 }
 
 /// An interrupted publish closes the volume: the next one continues, without a takeover.

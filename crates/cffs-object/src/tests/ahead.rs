@@ -133,7 +133,8 @@ fn contents_in_flight_are_bounded() {
 #[test]
 fn contents_that_do_not_arrive_end_all_writing() {
     let store = Arc::new(FaultStore::new());
-    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    make_zeros(&at(store.clone()), GEOMETRY);
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
     device.keep_at_most(PART as u64);
     store.set_faults([Some(Fault::Forbidden)].into_iter());
     let part = [IoSlice::new(&[1; PART])];

@@ -87,7 +87,7 @@ impl Left {
 fn a_volume_that_is_rewritten_stays_small() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let model = MemoryDevice::new(SIZE_BYTES);
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let mut numbers = Numbers(1);
     for _ in 0..3 {
         let device = LogDevice::open(&at(store.clone()), AT_ONCE).expect("opened");
@@ -123,7 +123,7 @@ fn a_slow_store_keeps_a_volume_small() {
     let wait_list_per_call = Duration::from_millis(100);
     let config = ThrottleConfig { wait_list_per_call, ..ThrottleConfig::default() };
     let store: Arc<dyn ObjectStore> = Arc::new(ThrottledStore::new(InMemory::new(), config));
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let device = LogDevice::open(&at(store.clone()), AT_ONCE).expect("opened");
     let model = MemoryDevice::new(SIZE_BYTES);
     churn(&device, &model, &mut Numbers(5), 1200);
@@ -225,7 +225,7 @@ fn a_release_after_a_takeover_changes_nothing() {
 #[test]
 fn the_map_is_bounded() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let mut options = AT_ONCE;
     options.collection.extents_max = 200;
     let device = LogDevice::open(&at(store.clone()), options).expect("opened");
@@ -263,7 +263,7 @@ fn a_reader_of_collected_objects_gets_an_error_that_says_so() {
 #[test]
 fn the_grace_period_is_kept() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let mut options = AT_ONCE;
     options.collection.grace = Duration::from_secs(3600);
     let device = LogDevice::open(&at(store.clone()), options).expect("opened");

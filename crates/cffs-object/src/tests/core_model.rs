@@ -25,7 +25,7 @@ impl InStore {
         let store = Arc::new(FaultStore::new());
         let location = at(store.clone());
         let geometry = Geometry { size_bytes: setup.device_bytes, sector_bytes: 4096 };
-        LogDevice::create(&location, geometry).expect("made").release().expect("released");
+        make_zeros(&location, geometry);
         store.set_faults(faults.into_iter());
         InStore { location, pending_bytes_max }
     }

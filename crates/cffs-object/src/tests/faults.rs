@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 use std::{io, thread};
 
+use cffs::vfs::read_superblock;
+
 use super::*;
+use crate::destroy::{self, DestroyOptions};
 use crate::versions;
 
 const BLOCK_BYTES: usize = 4096;
@@ -75,18 +78,16 @@ impl Trial {
         let store = Arc::new(FaultStore::new());
         let is_lagging = seed % 4 == 3;
         store.set_chance(seed, 3 + seed % 8);
-        // A failed attempt to make the volume may have claimed it, or left a format whose error says to
-        // remove it.
+        // A failed attempt to make the volume may have completed it.
         let options = OpenOptions { patience: None, ..TAKE_OVER };
         let writer = persist(|| match LogDevice::create(&at(store.clone()), GEOMETRY) {
-            Err(Error::Exists { .. }) => {
-                let opened = LogDevice::open(&at(store.clone()), options);
-                if opened.as_ref().is_err_and(|error| error.to_string().contains("not completed")) {
-                    store.remove(&"bucket/volume/format".into());
-                }
-                opened
+            Err(Error::Exists { .. }) => LogDevice::open(&at(store.clone()), options),
+            Err(error) => Err(error),
+            Ok(device) => {
+                write(&device, 0, &[0; BLOCK_BYTES]);
+                let synced = device.sync();
+                synced.map_err(|error| error.downcast().expect("of this crate")).map(|()| device)
             }
-            made => made,
         });
         if is_lagging {
             store.have_listings_lag();
@@ -277,25 +278,45 @@ pub fn no_request_fault_loses_acknowledged_data() {
     }
 }
 
-/// A program that makes a volume may stop, or lose an answer, at any PUT: it leaves a volume, or one whose
-/// error says what to do.
+fn make(place: &Location) -> Result<(), Error> {
+    let device = LogDevice::create(place, GEOMETRY)?;
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    device.release()
+}
+
+/// A program that makes a volume may stop, or lose an answer, at any PUT: it leaves a volume, or one that the
+/// next program makes again, and whose error says so. Regression: after the claim, only a deletion helped.
 #[test]
-fn an_interrupted_mkfs_says_what_to_do() {
+fn an_interrupted_mkfs_is_repeated() {
     let store = Arc::new(FaultStore::new());
     store.keep_images();
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
-    let mut unfinished = 0;
+    make(&at(store.clone())).expect("made");
+    let mut unmade = 0;
     for image in store.images() {
-        match LogDevice::open(&in_memory(&image), TAKE_OVER) {
-            Ok(device) => assert_eq!(device.geometry(), GEOMETRY),
+        let place = in_memory(&image);
+        match LogDevice::open(&place, READ_ONLY) {
+            Ok(device) => {
+                assert!(read_superblock(&device).is_ok());
+                assert!(matches!(make(&place), Err(Error::Exists { .. })));
+                continue;
+            }
             Err(Error::NoVolume { .. }) => {}
             Err(error) => {
+                assert!(matches!(error, Error::Unmade { .. }), "{error}");
                 assert!(error.to_string().contains("removes its objects"), "{error}");
-                unfinished += 1;
+                let (place, mut options) = (in_memory(&image), DestroyOptions::default());
+                let kept = destroy::destroy(&place, &options).expect_err("it may be in progress");
+                assert!(matches!(kept, Error::Unmade { .. }), "{kept}");
+                options.force = true;
+                destroy::destroy(&place, &options).expect("removed");
+                unmade += 1;
             }
         }
+        make(&place).expect("made");
+        let device = LogDevice::open(&place, OpenOptions::default()).expect("released");
+        assert!(read_superblock(&device).is_ok());
     }
-    assert_eq!(unfinished, 1, "between the format and the claim");
+    assert_eq!(unmade, 2, "after the format, and after the claim");
     // The 16 requests that probe the store, and the format, whose answer is lost.
     let store = Arc::new(FaultStore::new());
     let format = 16;

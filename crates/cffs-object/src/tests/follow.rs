@@ -139,7 +139,7 @@ fn rewrite_and_collect(store: &Arc<InMemory>, value: u8) {
 #[test]
 fn the_log_is_listed_hourly() {
     let store = Arc::new(InMemory::new());
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let mut follower = Follower::open(&at(store.clone())).expect("opened");
     rewrite_and_collect(&store, 7);
     assert!(!follower.read_on().expect("asked"), "claim and release, and an empty slot");
@@ -151,7 +151,7 @@ fn the_log_is_listed_hourly() {
 #[test]
 fn a_gap_in_a_long_log_is_skipped() {
     let store = Arc::new(InMemory::new());
-    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let mut follower = Follower::open(&at(store.clone())).expect("opened");
     for _ in 0..crate::history::AT_ONCE {
         drop(LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened"));

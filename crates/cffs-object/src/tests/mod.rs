@@ -84,6 +84,14 @@ fn files_on(device: Arc<dyn BlockDevice>) -> Files {
     Files::new(Arc::new(volume))
 }
 
+/// Makes a volume in which only zeros were written, and releases it.
+fn make_zeros(location: &Location, geometry: Geometry) {
+    let device = LogDevice::create(location, geometry).expect("made");
+    write(&device, 0, &[0; 4096]);
+    device.sync().expect("synced");
+    device.release().expect("released");
+}
+
 /// Pseudorandom numbers, the same in each run.
 struct Numbers(u64);
 

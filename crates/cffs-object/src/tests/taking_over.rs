@@ -134,7 +134,7 @@ fn a_writer_that_syncs_without_pause_is_taken_over() {
     for is_staging in [false, true] {
         let scratch = tempfile::tempdir().expect("made");
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+        make_zeros(&at(store.clone()), GEOMETRY);
         let race = Arc::new(Race::default());
         let lane = |is_writer: bool| {
             at(Arc::new(Lane { inner: store.clone(), race: race.clone(), is_writer }))

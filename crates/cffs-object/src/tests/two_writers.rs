@@ -14,6 +14,8 @@ fn made(store: &Arc<FaultStore>) -> LogDevice {
 fn a_volume_that_is_claimed_is_refused() {
     let store = Arc::new(FaultStore::new());
     let first = made(&store);
+    write(&first, 0, b"x");
+    first.sync().expect("synced");
     let refused = LogDevice::open(&at(store.clone()), OpenOptions::default()).map(|_| ());
     assert!(
         matches!(
@@ -27,11 +29,27 @@ fn a_volume_that_is_claimed_is_refused() {
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
 }
 
+/// A volume that is being made is made by the last program that begins: the first is fenced.
+#[test]
+fn one_of_two_programs_makes_a_volume() {
+    let store = Arc::new(FaultStore::new());
+    let (first, second) = (made(&store), made(&store));
+    for device in [&first, &second] {
+        write(device, 0, b"x");
+    }
+    let fenced = first.sync().expect_err("the other has claimed it").to_string();
+    assert!(fenced.contains("another program took the volume over"), "{fenced}");
+    second.sync().expect("synced");
+    let third = LogDevice::create(&at(store.clone()), GEOMETRY).map(drop);
+    assert!(matches!(third, Err(Error::Exists { .. })), "{third:?}");
+    second.release().expect("not fenced");
+}
+
 /// Regression: the claim stayed when the opening failed because of the file, and had to be taken over.
 #[test]
 fn a_file_next_to_the_records_does_not_keep_a_volume_from_being_opened() {
     let store = Arc::new(FaultStore::new());
-    drop(made(&store));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let notes = "bucket/volume/log/notes.txt".into();
     let put = store.put(&notes, b"mine".to_vec().into()).now_or_never().expect("at once");
     put.expect("put");
@@ -189,7 +207,7 @@ fn a_sync_without_a_bucket_fails() {
 #[test]
 fn a_sync_fails_when_its_patience_is_exceeded() {
     let store = Arc::new(FaultStore::new());
-    drop(made(&store));
+    make_zeros(&at(store.clone()), GEOMETRY);
     let patience = Some(Duration::from_millis(200));
     let options = OpenOptions { patience, ..OpenOptions::default() };
     let device = LogDevice::open(&at(store.clone()), options).expect("opened");

@@ -154,7 +154,7 @@ fn volumes_in_a_directory_are_listed() {
     assert!(empty.volumes.is_empty() && empty.others.is_empty());
     for name in ["50% ~[a]", "a@b"] {
         let url = format!("file://{}/{name}/", scratch.path().display());
-        drop(LogDevice::create(&Location::parse(&url).expect("a place"), GEOMETRY).expect("made"));
+        drop(make(&Location::parse(&url).expect("a place")));
     }
     std::fs::create_dir(scratch.path().join(OsStr::from_bytes(b"a\xff"))).expect("made");
     std::fs::create_dir(scratch.path().join("a\nb")).expect("made");

@@ -77,7 +77,8 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     for block in layout.superblock_copies() {
         write(block, &copy)?;
     }
-    device.sync()?;
+    // A sync would commit a volume in a store without its superblock.
+    device.barrier()?;
     write(BlockNo(0), &superblock_block)?;
     device.sync()?;
     Ok(superblock)
