@@ -102,10 +102,10 @@ impl Publish {
             }
             None => None,
         };
-        let (files, is_first) = self.open(&at.volume(), name).with_context(of)?;
-        let interrupt = Interrupt::hear(files.volume())?;
+        let (files, is_first, interrupt) = self.open(&at.volume(), name).with_context(of)?;
+        interrupt.closes(files.volume());
         let done = self.send(&files, &mut source, listed, &interrupt);
-        interrupt.end_if_set();
+        interrupt.finish();
         let closed = files.close();
         let done = done?;
         closed.with_context(of)?;
@@ -119,7 +119,6 @@ impl Publish {
             );
         }
         versions::create(&at).with_context(of)?;
-        interrupt.finish();
         if is_first && let Err(error) = self.end_first(&at.volume()) {
             note!(
                 "cffs publish: {}: the version was created, but the attribute of the first publish is still \
@@ -172,11 +171,13 @@ impl Publish {
         Ok(())
     }
 
-    /// Opens or creates the volume; also returns whether this is the first publish to it. Fails before
-    /// anything is sent if the version already exists.
-    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<(Files, bool)> {
+    /// Opens or creates the volume; also returns whether this is the first publish to it, and the interrupts
+    /// since then. Fails before anything is sent if the version already exists.
+    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<(Files, bool, Arc<Interrupt>)> {
         let mut is_first = true;
-        let device = match versions::list(volume) {
+        let kept = versions::list(volume);
+        let interrupt = Interrupt::hear()?;
+        let device = match kept {
             Ok(kept) if kept.iter().any(|version| version.name == name) => {
                 return Err(cffs_object::Error::VersionExists { name: name.to_owned() }.into());
             }
@@ -204,7 +205,7 @@ impl Publish {
             let _ = files.close();
             return Err(error);
         }
-        Ok((files, is_first))
+        Ok((files, is_first, interrupt))
     }
 
     /// Opens the volume again, and removes the attribute of the first publish. The version must exist: a
@@ -331,28 +332,33 @@ fn forget_first(volume: &Volume) -> anyhow::Result<()> {
     }
 }
 
-/// A SIGINT or SIGTERM closes the volume, so that the next publish need not take it over, and ends the
-/// program; a second one ends it at once.
+/// A SIGINT or SIGTERM closes the volume as soon as it is open, so that the next publish need not take it
+/// over, and ends the program; a second one ends it at once.
 struct Interrupt {
     is_set: Arc<AtomicBool>,
-    /// Whether an interrupt ends the program, or its work is done; only the first of both takes effect.
-    is_over: Arc<AtomicBool>,
+    /// Whether an interrupt ends the program, or all files were sent; only the first of both takes effect.
+    is_over: AtomicBool,
+    heard: UnixStream,
 }
 
 impl Interrupt {
-    fn hear(volume: &Arc<Volume>) -> anyhow::Result<Interrupt> {
+    fn hear() -> anyhow::Result<Arc<Interrupt>> {
         let flag = Arc::new(AtomicBool::new(false));
-        let (mut heard, sender) = UnixStream::pair()?;
+        let (heard, sender) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, EXIT_CODE, flag.clone())?;
             signal_hook::flag::register(signal, flag.clone())?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        let volume = Arc::clone(volume);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
+        Ok(Arc::new(Interrupt { is_set: flag, is_over: AtomicBool::new(false), heard }))
+    }
+
+    /// Closes this volume after an interrupt, also after an earlier one.
+    fn closes(self: &Arc<Interrupt>, volume: &Arc<Volume>) {
+        let (interrupt, volume) = (Arc::clone(self), Arc::clone(volume));
         thread::spawn(move || {
-            if heard.read_exact(&mut [0]).is_err() || over.swap(true, Ordering::AcqRel) {
+            let heard = (&interrupt.heard).read_exact(&mut [0]);
+            if heard.is_err() || interrupt.is_over.swap(true, Ordering::AcqRel) {
                 return;
             }
             match volume.close() {
@@ -361,23 +367,16 @@ impl Interrupt {
             }
             process::exit(EXIT_CODE);
         });
-        Ok(Interrupt { is_set: flag, is_over })
     }
 
     fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Ignores interrupts from now on: the version exists, and the program is about to end.
+    /// Ignores the first interrupt from now on: the program closes the volume, and makes the version. If an
+    /// interrupt came before, waits for the end of the program.
     fn finish(&self) {
         while self.is_over.swap(true, Ordering::AcqRel) {
-            thread::park();
-        }
-    }
-
-    /// Ends the program after an interrupt, ignoring errors from closing the volume.
-    fn end_if_set(&self) {
-        while self.is_set() {
             thread::park();
         }
     }

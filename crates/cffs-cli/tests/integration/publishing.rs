@@ -278,6 +278,42 @@ fn a_volume_that_was_not_completed_is_made_again() {
     }
 }
 
+/// An interrupt while the volume is closed does not leave it claimed: the publish completes. Regression: the
+/// program said that the same command continues, and ended amid the close.
+#[test]
+fn an_interrupt_at_any_time_leaves_a_volume_that_the_same_command_continues() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let store = published.scratch.path().join("store");
+    let mut outcomes = [0, 0];
+    for round in 0..30 {
+        let _ = fs::remove_dir_all(&store);
+        let mut command = published.publish(&tree, "1");
+        let publish = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let publish = publish.expect("it starts");
+        wait_for(|| store.join("log/00000000000000000001").exists());
+        thread::sleep(Duration::from_micros(round * 1500));
+        let sent = Command::new("kill").args(["-INT", &publish.id().to_string()]).status();
+        sent.expect("it starts");
+        let ended = publish.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        match ended.status.code() {
+            Some(0) => outcomes[0] += 1,
+            Some(130) => {
+                assert_eq!(
+                    said,
+                    "cffs publish: interrupted; the same command continues from here\n"
+                );
+                published.done(&tree, "1");
+                outcomes[1] += 1;
+            }
+            code => panic!("round {round}: {code:?}: {said}"),
+        }
+        published.is("1", &tree);
+    }
+    println!("{outcomes:?} completed and interrupted");
+}
+
 /// An interrupted publish closes the volume: the next one continues, without a takeover.
 #[test]
 fn an_interrupted_publish_is_continued() {
