@@ -62,9 +62,10 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
         Err(OpenError::InUse { by, .. }) => by,
         outcome => return Ok(outcome?),
     };
+    let part = if is_elsewhere(&user) { "a part of " } else { "" };
     if let Some(mounted) = mounts::of_source(path).or_else(|| served_by(&user)) {
         bail!(
-            "{} is mounted on {}{}; unmount it first: cffs umount {}",
+            "{part}{} is mounted on {}{}; unmount it first: cffs umount {}",
             path.display(),
             mounted.directory.display(),
             process(&user)
@@ -74,7 +75,7 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
         );
     }
     if let Some(where_mounted) = mounted_elsewhere(path, &user) {
-        bail!("{where_mounted}");
+        bail!("{part}{where_mounted}");
     }
     if let Ok(server) = control::identity_of_server(path) {
         let (path, pid, how) = (path.display(), server.pid, server.transport);
@@ -221,6 +222,11 @@ fn process(user: &User) -> Option<&Process> {
     }
 }
 
+/// Whether the program has the volume in another part of the image open.
+fn is_elsewhere(user: &User) -> bool {
+    process(user).is_some_and(|process| process.is_elsewhere)
+}
+
 /// The mount that a process serves, possibly from an image with another path.
 fn served_by(user: &User) -> Option<Mounted> {
     mount_of_server(process(user)?, mounts::all().ok()?)
@@ -270,10 +276,10 @@ fn hidden_server(path: &Path, user: &User) -> Option<HiddenServer> {
     matches!(user, User::Writer(None)).then(|| hidden_server::find(path)).flatten()
 }
 
-/// The program that has an image or a device open, if that excludes others.
+/// The program that has the volume on an image or a device open, if that excludes others.
 fn user_of(path: &Path) -> Option<User> {
     match FileDevice::open(path, Access::ReadOnly) {
-        Err(OpenError::InUse { by, .. }) => Some(by),
+        Err(OpenError::InUse { by, .. }) if !is_elsewhere(&by) => Some(by),
         _ => None,
     }
 }

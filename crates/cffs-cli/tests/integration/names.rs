@@ -255,6 +255,57 @@ fn an_image_with_the_former_name_of_a_mounted_one_is_another_volume() {
     }
 }
 
+/// A loop device, detached when this is dropped.
+struct Attached(PathBuf);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// Regression: the name of a disk image named the mounted volume of a partition in it.
+#[test]
+fn a_disk_image_does_not_name_the_volume_of_a_partition_in_it() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for options in ["rw", "fuseblk=no"] {
+        let scratch = Scratch::new();
+        let disk = scratch.path().join("disk");
+        succeed(scratch.cffs(["mkfs", "-q", "--size", "32M", "--label", "whole"]).arg(&disk));
+        fs::File::options()
+            .write(true)
+            .open(&disk)
+            .expect("opened")
+            .set_len(96 << 20)
+            .expect("set");
+        let attach = ["--find", "--show", "--offset", "33554432"];
+        let shown = succeed(Command::new("losetup").args(attach).arg(&disk));
+        let attached = Attached(PathBuf::from(shown.trim()));
+        let part = &attached.0;
+        succeed(scratch.cffs(["mkfs", "-q", "--label", "part"]).arg(part));
+        let mount = ["mount", "-o", options, "-o", &scratch.log_option()];
+        succeed(scratch.cffs(mount).arg(part).arg(scratch.mountpoint()));
+        for arguments in [&["info", "NAME"][..], &["ls", "NAME"]] {
+            let said = fail(1, &mut run(&scratch, arguments, &disk));
+            assert!(said.contains("a part of ") && said.contains(" is mounted on "), "{said}");
+        }
+        for arguments in [&["stats", "NAME"][..], &["sync", "NAME"], &["restart", "NAME"]] {
+            let said = fail(1, &mut run(&scratch, arguments, &disk));
+            assert!(!said.contains("part"), "{said}");
+        }
+        let said = fail(1, &mut run(&scratch, &["umount", "NAME"], &disk));
+        assert!(said.contains("no C-FFS volume is mounted"), "{said}");
+        let info = succeed(&mut run(&scratch, &["info", "--json", "NAME"], part));
+        assert!(info.contains("\"label\": \"part\""), "{options}: {info}");
+        scratch.umount();
+        drop(attached);
+        let info = succeed(&mut run(&scratch, &["info", "--json", "NAME"], &disk));
+        assert!(info.contains("\"label\": \"whole\""), "{options}: {info}");
+    }
+}
+
 /// Users other than root cannot see which files root's server has open.
 #[test]
 fn another_user_reads_a_volume_that_root_mounted_by_the_name_of_its_image() {

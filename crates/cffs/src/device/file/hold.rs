@@ -166,8 +166,10 @@ impl Hold {
 fn take(file: &File, span: Span, access: Access) -> Result<(), Refusal> {
     match lock::lock(file, span, access)? {
         None => Ok(()),
-        Some(Use::Writes) => Err(Refusal::InUse(User::Writer(lock::holder(file, Use::Writes)))),
-        Some(Use::Reads) => Err(Refusal::InUse(User::Reader(lock::holder(file, Use::Reads)))),
+        Some(Use::Writes) => {
+            Err(Refusal::InUse(User::Writer(lock::holder(file, span, Use::Writes))))
+        }
+        Some(Use::Reads) => Err(Refusal::InUse(User::Reader(lock::holder(file, span, Use::Reads)))),
     }
 }
 

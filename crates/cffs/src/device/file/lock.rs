@@ -97,6 +97,9 @@ pub struct Process {
     pub name: String,
     /// The user that it runs as.
     pub uid: u32,
+    /// Whether its lock begins at another byte of the file: then it has another volume open, such as one in a
+    /// partition of the image.
+    pub is_elsewhere: bool,
 }
 
 impl std::fmt::Display for Process {
@@ -105,19 +108,24 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// The process that has a lock of this kind on the file, if the system shows it: users see their own
-/// processes, root sees all.
-pub(super) fn holder(file: &File, kind: Use) -> Option<Process> {
+/// The process that has a lock of this kind in a range of the file, if the system shows it: users see their
+/// own processes, root sees all.
+pub(super) fn holder(file: &File, span: Span, kind: Use) -> Option<Process> {
     let wanted = file.metadata().ok()?;
-    let is_it = |process: &fs::DirEntry| has_lock(process, &wanted, kind) == Some(true);
-    let process = fs::read_dir("/proc").ok()?.flatten().find(is_it)?;
+    let locked = |process: fs::DirEntry| {
+        let locked = locked_by(&process, &wanted, span, kind)?;
+        Some((process, locked))
+    };
+    let (process, locked) = fs::read_dir("/proc").ok()?.flatten().find_map(locked)?;
     let pid = process.file_name().to_str()?.parse().ok()?;
     let name = fs::read(process.path().join("comm")).unwrap_or_default();
     let name = name.trim_ascii().escape_ascii().to_string();
-    Some(Process { pid, name, uid: process.metadata().ok()?.uid() })
+    let is_elsewhere = locked.start != span.start;
+    Some(Process { pid, name, uid: process.metadata().ok()?.uid(), is_elsewhere })
 }
 
-fn has_lock(process: &fs::DirEntry, wanted: &fs::Metadata, kind: Use) -> Option<bool> {
+/// A range that a process has locked, and that overlaps this one.
+fn locked_by(process: &fs::DirEntry, wanted: &fs::Metadata, span: Span, kind: Use) -> Option<Span> {
     process.file_name().to_str()?.parse::<u32>().ok()?;
     for descriptor in fs::read_dir(process.path().join("fd")).ok()?.flatten() {
         let Ok(open) = fs::metadata(descriptor.path()) else { continue };
@@ -126,20 +134,26 @@ fn has_lock(process: &fs::DirEntry, wanted: &fs::Metadata, kind: Use) -> Option<
         }
         let info = process.path().join("fdinfo").join(descriptor.file_name());
         let Ok(info) = fs::read_to_string(info) else { continue };
-        if info.lines().any(|line| is_lock(line, kind)) {
-            return Some(true);
+        let mut locked = info.lines().filter_map(|line| locked_range(line, kind));
+        if let Some(locked) = locked.find(|locked| locked.overlaps(span)) {
+            return Some(locked);
         }
     }
-    Some(false)
+    None
 }
 
-/// A line is `lock:  1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 0 EOF`.
-fn is_lock(line: &str, kind: Use) -> bool {
+/// A line is `lock:  1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 0 EOF`, with the first and the last byte.
+fn locked_range(line: &str, kind: Use) -> Option<Span> {
     let word = match kind {
         Use::Reads => "READ",
         Use::Writes => "WRITE",
     };
     let mut words = line.split_whitespace();
     let is_record_lock = |word: &str| matches!(word, "OFDLCK" | "POSIX");
-    words.next() == Some("lock:") && words.any(is_record_lock) && words.any(|found| found == word)
+    if words.next() != Some("lock:") || !words.any(is_record_lock) || !words.any(|it| it == word) {
+        return None;
+    }
+    let start: u64 = words.nth(2)?.parse().ok()?;
+    let last: Option<u64> = words.next()?.parse().ok();
+    Some(Span { start, len: last.map(|last| last.saturating_sub(start).saturating_add(1)) })
 }
