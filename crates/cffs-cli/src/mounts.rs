@@ -1,9 +1,9 @@
 //! The mounted C-FFS volumes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::linux::fs::MetadataExt;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,8 @@ impl Mounted {
 
     /// Whether the loop device has been attached to another image since it was mounted.
     pub fn has_another_image(&self) -> bool {
-        backing_file(self.device).is_some_and(|image| image != self.source)
+        let image = backing_file(self.device, &|path| passable(path).is_ok());
+        image.is_some_and(|image| image != self.source)
     }
 
     /// The directory as seen from the mount namespace of a process with this mount.
@@ -126,10 +127,11 @@ fn own_list() -> anyhow::Result<Vec<u8>> {
 
 fn parse(list: &[u8]) -> Vec<Mounted> {
     let mut found: Vec<Mounted> = mount_list::parse(list).filter_map(Mounted::of).collect();
-    for mounted in &mut found {
-        if let Some(image) = backing_file(mounted.device) {
-            mounted.source = image;
-        }
+    let may_look = |path: &Path| walk(path, &found, &answers).is_ok();
+    let image = |mounted: &Mounted| backing_file(mounted.device, &may_look);
+    let images: Vec<_> = found.iter().map(image).collect();
+    for (mounted, image) in found.iter_mut().zip(images) {
+        mounted.source = image.unwrap_or_else(|| mounted.shown_source.clone());
     }
     found
 }
@@ -236,7 +238,8 @@ pub fn passable(path: &Path) -> anyhow::Result<()> {
 pub fn can_be_read(path: &Path) -> bool {
     let image = || {
         let data = fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
-        backing_file((major(data.st_rdev()), minor(data.st_rdev())))
+        let number = (major(data.st_rdev()), minor(data.st_rdev()));
+        backing_file(number, &|path| passable(path).is_ok())
     };
     passable(path).is_ok() && image().is_none_or(|image| passable(&image).is_ok())
 }
@@ -270,8 +273,8 @@ fn things(path: &Path, may_look: &dyn Fn(&Path) -> bool) -> Vec<Thing> {
         return vec![Thing::File { device: data.st_dev(), inode: data.st_ino() }];
     }
     let number = data.st_rdev();
-    let below = backing_file((major(number), minor(number))).map(|image| things(&image, may_look));
-    let mut things = below.unwrap_or_default();
+    let image = backing_file((major(number), minor(number)), may_look);
+    let mut things = image.map(|image| things(&image, may_look)).unwrap_or_default();
     things.push(Thing::Device(number));
     things
 }
@@ -358,8 +361,9 @@ fn was_killed(status: &str) -> bool {
     pending.any(|signals| signals & KILLED != 0)
 }
 
-/// The file of a loop device, if the device is one and its offset is 0.
-fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
+/// The file of a loop device, if the device is one and its offset is 0. `may_look` says whether a path may be
+/// accessed.
+fn backing_file((major, minor): (u32, u32), may_look: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     if major != LOOP_MAJOR {
         return None;
     }
@@ -370,7 +374,11 @@ fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     }
     let shown = attribute("backing_file").ok()?;
     let path = shown.strip_suffix(b"\n").unwrap_or(&shown);
-    // The kernel's mark for a file that was removed while in use.
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    Some(PathBuf::from(OsString::from_vec(path.to_vec())))
+    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+    let is_there = || may_look(&path) && fs::symlink_metadata(&path).is_ok();
+    // The kernel's mark for a file that was removed while in use; or a part of the name.
+    match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(removed) if !is_there() => Some(PathBuf::from(OsStr::from_bytes(removed))),
+        _ => Some(path),
+    }
 }

@@ -306,6 +306,37 @@ fn a_disk_image_does_not_name_the_volume_of_a_partition_in_it() {
     }
 }
 
+/// The kernel appends ` (deleted)` to the path of a removed file.
+#[test]
+fn an_image_whose_name_ends_like_that_of_a_removed_file_is_found() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let (image, other) = (scratch.image(), scratch.path().join("other"));
+    let marked = PathBuf::from(format!("{} (deleted)", image.display()));
+    let label = |name: &Path| {
+        let info = succeed(&mut run(&scratch, &["info", "--json", "NAME"], name));
+        let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+        (info["superblock"]["label"].clone(), info.get("server").is_some())
+    };
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "32M", "--label", "marked"]).arg(&marked));
+    succeed(
+        scratch.cffs(["mount", "-o", &scratch.log_option()]).arg(&marked).arg(scratch.mountpoint()),
+    );
+    assert_eq!(label(&marked), ("marked".into(), true));
+    assert_eq!(label(&image), ("".into(), false));
+    succeed(&mut run(&scratch, &["umount", "NAME"], &marked));
+    assert!(!scratch.is_mounted());
+
+    fs::rename(&marked, &other).expect("renamed");
+    scratch.mount("rw");
+    fs::remove_file(&image).expect("removed");
+    fs::rename(&other, &marked).expect("renamed");
+    assert_eq!(label(&marked), ("marked".into(), false));
+    scratch.umount();
+}
+
 /// Users other than root cannot see which files root's server has open.
 #[test]
 fn another_user_reads_a_volume_that_root_mounted_by_the_name_of_its_image() {
