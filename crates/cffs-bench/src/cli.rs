@@ -39,12 +39,14 @@ mod changes;
 mod figures;
 mod questions;
 mod scale;
+mod units;
 mod web;
 
 use changes::ChangesArguments;
 use figures::FiguresArguments;
 use questions::QuestionsArguments;
 use scale::ScaleArguments;
+use units::UnitsArguments;
 use web::WebArguments;
 
 #[derive(Subcommand)]
@@ -89,6 +91,8 @@ enum Command {
     ///
     /// All parts together take 13 GB on the disk. The part `directory` does not need root.
     Scale(ScaleArguments),
+    /// Compress the contents of a tree in units of several sizes, and print what that saves and costs.
+    Units(UnitsArguments),
     /// Replay a web server's log for several layouts of its files and sizes of memory. Needs root.
     ///
     /// PLACE's experiment (section 4.1): on ext4 as the site was made, in one group, packed, and packed and
@@ -278,6 +282,7 @@ impl Arguments {
             Command::Questions(arguments) => arguments.run(),
             Command::Figures(arguments) => arguments.run(),
             Command::Scale(arguments) => arguments.run(),
+            Command::Units(arguments) => arguments.run(),
             Command::Web(arguments) => arguments.run(),
             Command::StoreProxy(arguments) => arguments.run(),
             Command::Control { socket, command } => {

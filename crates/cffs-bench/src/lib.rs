@@ -18,6 +18,7 @@
 //! - [`figures`]: the tables in virtual time that README and docs quote;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, for several layouts of its files and sizes of memory;
+//! - [`units`]: what the size of clusters and the level of compression cost and save;
 //! - [`store_proxy`]: a proxy in front of an object store, with the delays of a distant one;
 //! - [`report`]: medians, bars and tables.
 
@@ -38,6 +39,7 @@ pub mod results;
 pub mod scale;
 pub mod serve;
 pub mod store_proxy;
+pub mod units;
 pub mod virtual_disk;
 pub mod web;
 pub mod workload;

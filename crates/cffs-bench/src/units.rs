@@ -1,0 +1,111 @@
+//! The size of clusters: how much is saved, and what a read of one small file costs, by the size of the unit
+//! that is compressed and by the level of compression.
+//!
+//! The contents of a tree are packed as the file system packs them: in the order of directories, files from a
+//! fragment on, larger files in pieces. Nothing is written.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Sizes and places on the volume are multiples of this.
+const FRAGMENT_BYTES: usize = 1024;
+/// The header of a cluster.
+const HEADER_BYTES: usize = 64;
+
+/// Units of one size, compressed at one level.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Units {
+    pub unit_bytes: usize,
+    pub level: i32,
+    pub units: u64,
+    pub stored_bytes: u64,
+    pub compress_seconds: f64,
+    pub expand_seconds: f64,
+}
+
+/// The contents of a tree, and the sizes of its files.
+pub struct Contents {
+    files: Vec<Vec<u8>>,
+    pub bytes: u64,
+}
+
+impl Contents {
+    /// Reads the regular files of a tree into memory, directory by directory, sorted by name.
+    pub fn of(tree: &Path) -> Result<Contents> {
+        let mut contents = Contents { files: Vec::new(), bytes: 0 };
+        contents.add(tree)?;
+        Ok(contents)
+    }
+
+    /// The number of files.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    fn add(&mut self, dir: &Path) -> Result<()> {
+        let listed = fs::read_dir(dir).with_context(|| format!("listing {}", dir.display()))?;
+        let mut entries = listed.collect::<std::io::Result<Vec<_>>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let (dirs, others): (Vec<_>, Vec<_>) = entries
+            .into_iter()
+            .partition(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for entry in others {
+            if entry.file_type()?.is_file() {
+                let path = entry.path();
+                let read =
+                    fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+                self.bytes += read.len() as u64;
+                self.files.push(read);
+            }
+        }
+        dirs.iter().try_for_each(|entry| self.add(&entry.path()))
+    }
+
+    /// Packs the contents into units of up to this many bytes.
+    fn packed(&self, unit_bytes: usize) -> Vec<Vec<u8>> {
+        let (mut units, mut unit) = (Vec::new(), Vec::new());
+        for piece in self.files.iter().flat_map(|file| file.chunks(unit_bytes)) {
+            if unit.len() + piece.len() > unit_bytes {
+                units.push(std::mem::take(&mut unit));
+            }
+            unit.extend_from_slice(piece);
+            unit.resize(unit.len().next_multiple_of(FRAGMENT_BYTES).min(unit_bytes), 0);
+        }
+        units.extend(Some(unit).filter(|unit| !unit.is_empty()));
+        units
+    }
+
+    /// Compresses all contents and expands them again.
+    pub fn measure(&self, unit_bytes: usize, level: i32) -> Result<Units> {
+        let mut compressor = zstd::bulk::Compressor::new(level)?;
+        let mut decompressor = zstd::bulk::Decompressor::new()?;
+        let mut measured = Units { unit_bytes, level, ..Units::default() };
+        let (mut compressing, mut expanding) = (Duration::ZERO, Duration::ZERO);
+        for unit in self.packed(unit_bytes) {
+            let begun = Instant::now();
+            let stored = compressor.compress(&unit)?;
+            compressing += begun.elapsed();
+            let fragments = |bytes: usize| bytes.next_multiple_of(FRAGMENT_BYTES) as u64;
+            let (whole, compressed) =
+                (fragments(unit.len()), fragments(HEADER_BYTES + stored.len()));
+            measured.units += 1;
+            // A unit that saves less than an eighth is stored as it is.
+            if compressed > whole - whole / 8 {
+                measured.stored_bytes += whole;
+                continue;
+            }
+            measured.stored_bytes += compressed;
+            let begun = Instant::now();
+            let expanded = decompressor.decompress(&stored, unit_bytes)?;
+            expanding += begun.elapsed();
+            assert_eq!(expanded, unit, "a unit is expanded to its contents");
+        }
+        measured.compress_seconds = compressing.as_secs_f64();
+        measured.expand_seconds = expanding.as_secs_f64();
+        Ok(measured)
+    }
+}
