@@ -49,13 +49,11 @@ fn open(volume: &Volume, path: &[u8], flags: u32, mode: u32) -> Result<files::Fi
     if flags & !(CFFS_CREATE | CFFS_EXCLUSIVE | CFFS_TRUNCATE) != 0 {
         return Err(Error::Invalid("flags that cffs_file_open does not know"));
     }
-    if flags & CFFS_CREATE != 0 {
-        match volume.files.create_new(path, mode) {
-            Err(Error::Exists) if flags & CFFS_EXCLUSIVE == 0 => {}
-            made => return made,
-        }
-    }
-    let file = volume.files.open(path)?;
+    let file = match (flags & CFFS_CREATE != 0, flags & CFFS_EXCLUSIVE != 0) {
+        (true, true) => return volume.files.create_new(path, mode),
+        (true, false) => volume.files.open_or_create(path, mode)?,
+        (false, _) => volume.files.open(path)?,
+    };
     if flags & CFFS_TRUNCATE != 0 {
         file.set_len(0)?;
     }

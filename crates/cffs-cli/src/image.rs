@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use cffs::clock::SystemClock;
 use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
-use cffs::device::{BlockDevice, PairedDevice};
+use cffs::device::{BlockDevice, Excluded, PairedDevice};
 use cffs::files::Files;
 use cffs::format::Superblock;
 use cffs::host::SystemHost;
@@ -347,11 +347,10 @@ pub fn open_served_volume(
 }
 
 /// Warns that the volume may change while it is read: by another host, which locks do not exclude, or because
-/// this is a copy of a volume in use. A version has the mark of the program that had the volume open, but
-/// never changes.
+/// this is a copy of a volume in use. In a store, a reader sees one state, which never changes.
 pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
-    if !is_version(path)
-        && let Some(user) = mark::user(superblock, &SystemHost, true)
+    if Location::url_of(path).is_none()
+        && let Some(user) = mark::user(superblock, &SystemHost, Excluded::OfHost)
     {
         note!("cffs: {}: {user}; reads may be inconsistent", path.display());
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cffs::clock::Timestamp;
-use cffs::device::{BlockDevice, Control, Geometry, Hints, Patient};
+use cffs::device::{BlockDevice, Control, Excluded, Geometry, Hints, Patient};
 use cffs::format::superblock::Holder;
 use cffs::host::{Host, Standing, SystemHost};
 use cffs::vfs::read_superblock;
@@ -481,7 +481,9 @@ impl BlockDevice for LogDevice {
     }
 
     fn hints(&self) -> Hints {
-        Hints { wants_discards: true, parallel: PARALLEL as u32, ..Hints::default() }
+        // The log has one writer, and a reader sees one state.
+        let excludes = Excluded::All;
+        Hints { wants_discards: true, parallel: PARALLEL as u32, excludes, ..Hints::default() }
     }
 
     fn control(&self) -> &dyn Control {

@@ -249,13 +249,11 @@ impl Volume {
         mode: u32,
     ) -> PyResult<File> {
         let file = self.call(py, &path, || {
-            if create {
-                match self.files().create_new(&path, mode) {
-                    Err(Error::Exists) if !exclusive => {}
-                    made => return Ok(made?),
-                }
-            }
-            let file = self.files().open(&path)?;
+            let file = match (create, exclusive) {
+                (true, true) => return Ok(self.files().create_new(&path, mode)?),
+                (true, false) => self.files().open_or_create(&path, mode)?,
+                (false, _) => self.files().open(&path)?,
+            };
             if truncate {
                 file.set_len(0)?;
             }

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Excluded};
 use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::{Damage, State};
 use crate::fsck::{self, CheckOptions, Progress, Repair, Report};
@@ -36,7 +36,8 @@ pub fn open(
         _ => read_superblock(&*device)?,
     };
     let (host, read_only) = (options.host.clone(), options.read_only);
-    let user = host.as_ref().and_then(|host| mark::user(&superblock, &**host, true));
+    let excluded = device.hints().excludes.max(Excluded::OfHost);
+    let user = host.as_ref().and_then(|host| mark::user(&superblock, &**host, excluded));
     if let (Some(user), true) = (user, read_only) {
         tracing::warn!("{user}; reads may be inconsistent while it writes");
     }

@@ -314,7 +314,7 @@ impl Fsck {
         if !is_lost && !is_passed_over {
             return mark::claim(device, &SystemHost, SystemClock.now(), self.take_over).map(drop);
         }
-        match mark::user(found, &SystemHost, device.hints().is_exclusive) {
+        match mark::user(found, &SystemHost, device.hints().excludes) {
             Some(user) if !self.take_over => Err(Error::InUse(user)),
             _ => Ok(()),
         }

@@ -291,7 +291,7 @@ impl Mkfs {
     fn check_mark(&self, device: &FileDevice) -> Result<(), Error> {
         // An unreadable superblock does not belong to an open volume.
         let Ok(superblock) = read_superblock(device) else { return Ok(()) };
-        match mark::user(&superblock, &SystemHost, device.hints().is_exclusive) {
+        match mark::user(&superblock, &SystemHost, device.hints().excludes) {
             Some(user) if !self.take_over => Err(Error::InUse(user)),
             _ => Ok(()),
         }

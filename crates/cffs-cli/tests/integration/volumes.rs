@@ -380,6 +380,33 @@ fn a_version_of_a_volume_in_use_is_read_and_scrubbed() {
     assert!(problems.iter().any(|one| one.as_str().expect("text").contains("CF0")), "{status}");
 }
 
+/// Regression: the version has the mark of the program that had the origin open for writing, which kept all
+/// other programs from opening the clone.
+#[test]
+fn a_clone_of_a_volume_in_use_is_opened_for_writing() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.cffs([]);
+        command.args(arguments);
+        command
+    };
+    let (url, clone) = (format!("{}/tree", place(&scratch)), format!("{}/clone", place(&scratch)));
+    make(&url, run);
+    let server = Serving::start(&scratch, &url, &[]);
+    server.work(1);
+    let version = format!("{url}@v1");
+    succeed(&mut run(&["snapshot", "create", &version]));
+    succeed(&mut run(&["clone", &version, &clone]));
+    let output = run(&["ls", &clone]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    succeed(&mut run(&["import", "-q", &clone, &source(&scratch), "/more"]));
+    succeed(&mut run(&["fsck", "-p", &clone]));
+    server.work(2);
+    server.signal("-TERM");
+    assert_eq!(server.end(), Some(0));
+}
+
 /// A server that was killed leaves a claim, which a deletion reports with the remedy.
 #[test]
 fn a_volume_of_a_killed_server_is_deleted_by_a_takeover() {

@@ -162,13 +162,29 @@ pub struct Hints {
     pub parallel: u32,
     /// Unused space has a cost, so the user should discard freed space.
     pub wants_discards: bool,
-    /// No other program of this host can have the device open for writing, by any path.
-    pub is_exclusive: bool,
+    /// The programs that cannot have the device open for writing at the same time, by any path.
+    pub excludes: Excluded,
+}
+
+/// Other programs that a device excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Excluded {
+    /// Perhaps none.
+    None,
+    /// All other programs of this host.
+    OfHost,
+    /// All other programs, also those of other hosts.
+    All,
 }
 
 impl Default for Hints {
     fn default() -> Hints {
-        Hints { request_bytes_max: None, parallel: 1, wants_discards: false, is_exclusive: true }
+        Hints {
+            request_bytes_max: None,
+            parallel: 1,
+            wants_discards: false,
+            excludes: Excluded::OfHost,
+        }
     }
 }
 

@@ -17,7 +17,7 @@
 use super::EpochWriter;
 use super::superblock::read_superblock;
 use crate::clock::Timestamp;
-use crate::device::{BlockDevice, Patient};
+use crate::device::{BlockDevice, Excluded, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::Holder;
@@ -38,7 +38,7 @@ pub fn claim(
     let mut superblock = read_now(device)?;
     superblock.check_writable()?;
     if let Some(mark) = &superblock.holder {
-        match (host.standing(mark), user(&superblock, host, device.hints().is_exclusive)) {
+        match (host.standing(mark), user(&superblock, host, device.hints().excludes)) {
             (Standing::Own, _) => return Ok(superblock),
             (_, Some(user)) if take_over => {
                 tracing::warn!("{user}; it is taken over, as asked");
@@ -71,16 +71,17 @@ pub fn release(device: &dyn BlockDevice, host: &dyn Host) -> Result<()> {
     Ok(())
 }
 
-/// Describes the other process that has the volume open for writing, or may have it. `is_exclusive` says that
-/// no other program of this host has the device itself.
-pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Option<String> {
-    let mark = superblock.holder.as_ref()?;
+/// Describes the other process that has the volume open for writing, or may have it. `excluded` are the
+/// programs that cannot have the device. If they are all, the mark is from a device that was copied, as the
+/// clone of a version is.
+pub fn user(superblock: &Superblock, host: &dyn Host, excluded: Excluded) -> Option<String> {
+    let mark = superblock.holder.as_ref().filter(|_| excluded < Excluded::All)?;
     let Holder { pid, started, .. } = mark;
     let name = mark.name.escape_ascii();
     let since = Timestamp { seconds: *started as i64, nanoseconds: 0 };
     match host.standing(mark) {
         Standing::Own | Standing::Gone => None,
-        Standing::Hidden if is_exclusive => None,
+        Standing::Hidden if excluded >= Excluded::OfHost => None,
         Standing::Alive => Some(format!(
             "process {pid} of this host has had it open for writing since {since} UTC, or has had \
              what it was copied from"

@@ -1,18 +1,20 @@
-//! Many files at once, in the order in which they are on the device.
+//! Many files at once: read in the order in which they are on the device, or cloned.
 //!
 //! A program that reads many files in an order of its own, for instance a shuffled data set for training,
 //! makes the device seek back and forth. If all paths of a batch are known, the files can be read in the
 //! order of the device instead, and passed on as they arrive.
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
 use parking_lot::Mutex;
 
-use super::{File, Files, Home};
+use super::clone::{CloneError, CloneWatch, Cloned, clone_tree};
+use super::{File, Files, Home, resolve};
 use crate::error::{Error, Result};
-use crate::vfs::Volume;
+use crate::vfs::{Caller, Volume};
 
 impl Files {
     /// Reads whole files in the order in which they are on the device. `visit` gets the contents of each
@@ -111,6 +113,37 @@ impl Files {
         }
         members.sort_unstable_by_key(|member| (member.offset, member.position));
         (Batch { volume: self.opened().ok().cloned(), members }, missed)
+    }
+
+    /// Clones a tree, or a file, to a path that does not exist. Compressed contents are shared: they take
+    /// more space only when the copy or its source is changed.
+    ///
+    /// # Errors
+    ///
+    /// As of [`clone_tree()`]; [`Error::Mounted`].
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir("/tree")?;
+    /// files.write("/tree/f", b"contents")?;
+    /// assert_eq!(files.clone_tree("/tree", "/copy").expect("cloned").files, 1);
+    /// assert_eq!(files.read("/copy/f")?, b"contents");
+    /// # Ok::<(), cffs::error::Error>(())
+    /// ```
+    pub fn clone_tree(
+        &self,
+        path: impl AsRef<[u8]>,
+        new_path: impl AsRef<[u8]>,
+    ) -> Result<Cloned, CloneError> {
+        let failed = |error| CloneError::Failed { path: Vec::new(), error };
+        let node = self.node_itself(path).map_err(failed)?;
+        let (dir, name) = resolve::parent(&self.root(), new_path.as_ref()).map_err(failed)?;
+        let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
+        clone_tree(&Caller::ROOT, &|_, _, _| true, &node, &dir, &name, watch)
     }
 }
 

@@ -40,7 +40,6 @@
 //! A change that returned is in memory: it is lost, and said to be, where [`File::sync`] or
 //! [`Files::close`] fails.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,8 +48,8 @@ use crate::device::{self, FileDevice};
 use crate::error::{Error, Result};
 use crate::host::SystemHost;
 use crate::units::InodeNo;
+use crate::vfs::Volume;
 use crate::vfs::types::{Attr, NewKind, OpenOptions, SetAttr, StatFs};
-use crate::vfs::{Caller, Volume};
 
 pub mod attached;
 mod bulk;
@@ -297,18 +296,30 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`Error::IsDirectory`]; [`Error::Invalid`] if something other than a regular file has the name.
+    /// Those of [`Files::open_or_create`].
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
-        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
-        let new = dir.new_file(NewKind::Regular, 0o644)?;
-        match dir.make(&name, &new) {
-            Err(Error::Exists) => {
-                let file = self.open(path)?;
-                file.set_len(0)?;
-                Ok(file)
-            }
-            made => File::of(made?),
+        let (file, is_new) = self.found_or_made(path.as_ref(), 0o644)?;
+        if !is_new {
+            file.set_len(0)?;
         }
+        Ok(file)
+    }
+
+    /// Opens a file, or makes an empty one with the lower 12 bits of a mode. As with open(2), a symbolic link
+    /// at the end of the path is followed, and its target is made if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] if something other than a regular file has the name.
+    pub fn open_or_create(&self, path: impl AsRef<[u8]>, permissions: u32) -> Result<File> {
+        self.found_or_made(path.as_ref(), permissions).map(|(file, _)| file)
+    }
+
+    /// The second value is whether it is new.
+    fn found_or_made(&self, path: &[u8], permissions: u32) -> Result<(File, bool)> {
+        let make = |path: &[u8]| self.make(path, NewKind::Regular, permissions & 0o7777);
+        let (node, is_new) = resolve::node_or_new(&self.root(), path, make)?;
+        Ok((File::of(node)?, is_new))
     }
 
     /// Makes an empty file with the lower 12 bits of a mode, and opens it.
@@ -449,37 +460,6 @@ impl Files {
         let node = self.node_itself(path)?;
         let (dir, name) = resolve::parent(&self.root(), new_path.as_ref())?;
         dir.link(&node, &name).map(drop)
-    }
-
-    /// Clones a tree, or a file, to a path that does not exist. Compressed contents are shared: they take
-    /// more space only when the copy or its source is changed.
-    ///
-    /// # Errors
-    ///
-    /// As of [`clone_tree()`]; [`Error::Mounted`].
-    ///
-    /// ```
-    /// # use cffs::files::Files;
-    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
-    /// # cffs::mkfs::make(&device, &Default::default())?;
-    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
-    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
-    /// files.make_dir("/tree")?;
-    /// files.write("/tree/f", b"contents")?;
-    /// assert_eq!(files.clone_tree("/tree", "/copy").expect("cloned").files, 1);
-    /// assert_eq!(files.read("/copy/f")?, b"contents");
-    /// # Ok::<(), cffs::error::Error>(())
-    /// ```
-    pub fn clone_tree(
-        &self,
-        path: impl AsRef<[u8]>,
-        new_path: impl AsRef<[u8]>,
-    ) -> Result<Cloned, CloneError> {
-        let failed = |error| CloneError::Failed { path: Vec::new(), error };
-        let node = self.node_itself(path).map_err(failed)?;
-        let (dir, name) = resolve::parent(&self.root(), new_path.as_ref()).map_err(failed)?;
-        let watch: &mut CloneWatch<'_> = &mut |_, _| ControlFlow::Continue(());
-        clone_tree(&Caller::ROOT, &|_, _, _| true, &node, &dir, &name, watch)
     }
 
     /// Renames a file, and replaces the one with the new name.

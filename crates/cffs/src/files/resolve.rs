@@ -52,6 +52,38 @@ pub fn node(root: &Node, path: &[u8], follow_last: bool) -> Result<Node> {
     Ok(node)
 }
 
+/// The inode at a path, or a new one that `make` makes at the path or at the target of a symbolic link at its
+/// end; and whether it is new.
+pub fn node_or_new(
+    root: &Node,
+    path: &[u8],
+    make: impl Fn(&[u8]) -> Result<Node>,
+) -> Result<(Node, bool)> {
+    let mut path = path.to_vec();
+    for _ in 0..=LINKS_FOLLOWED_MAX {
+        match make(&path) {
+            Err(Error::Exists) => {}
+            made => return Ok((made?, true)),
+        }
+        match node(root, &path, true) {
+            Err(Error::NotFound) if !path.ends_with(b"/") => {}
+            found => return Ok((found?, false)),
+        }
+        // A link without a target has the name, unless the file was removed meanwhile.
+        match node(root, &path, false).and_then(|link| link.read_link()) {
+            Ok(target) if target.starts_with(b"/") => path = target,
+            Ok(target) => {
+                let dir_len = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+                path.truncate(dir_len);
+                path.extend(target);
+            }
+            Err(Error::NotFound | Error::Invalid(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Loop)
+}
+
 /// The directory in which a path's last name is made or removed, and that name.
 pub fn parent(root: &Node, path: &[u8]) -> Result<(Node, Vec<u8>)> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);

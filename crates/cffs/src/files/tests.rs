@@ -31,6 +31,34 @@ fn files() -> Files {
     files_of(64 << 20)
 }
 
+/// As open(2) with O_CREAT does. The target of a link is relative to the link's directory.
+#[test]
+fn a_file_is_made_through_a_symbolic_link_without_a_target() {
+    let files = files();
+    files.make_dir_all("/a/b").expect("made");
+    for (link, target, made) in [
+        ("/one", "first", "/first"),
+        ("/a/two", "b/second", "/a/b/second"),
+        ("/a/b/three", "../third", "/a/third"),
+        ("/four", "/a/b/fourth", "/a/b/fourth"),
+        ("/five", "one too", "/last"),
+    ] {
+        files.symlink(target.as_bytes(), link).expect("linked");
+        if link == "/five" {
+            files.symlink(b"last", "/one too").expect("linked");
+        }
+        files.write(link, link.as_bytes()).expect("written");
+        assert_eq!(files.read(made).expect("read"), link.as_bytes());
+        assert_eq!(files.read_link(link).expect("a link"), target.as_bytes());
+        files.write(link, b"").expect("emptied");
+    }
+    files.symlink(b"missing/f", "/six").expect("linked");
+    files.symlink(b"loop", "/loop").expect("linked");
+    assert!(matches!(files.write("/six", b""), Err(Error::NotFound)));
+    assert!(matches!(files.write("/loop", b""), Err(Error::Loop)));
+    assert!(matches!(files.create_new("/one", 0o644), Err(Error::Exists)));
+}
+
 #[test]
 fn contents_written_by_path_are_read_by_path() {
     let files = files();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cffs::clock::{Clock, TestClock};
-use cffs::device::{BlockDevice, Geometry, Hints, MemoryDevice, TraceDevice};
+use cffs::device::{BlockDevice, Excluded, Geometry, Hints, MemoryDevice, TraceDevice};
 use cffs::error::Error;
 use cffs::format::Superblock;
 use cffs::format::superblock::{Holder, RoCompat, State};
@@ -154,7 +154,7 @@ impl BlockDevice for Shared {
         self.0.discard(offset, len)
     }
     fn hints(&self) -> Hints {
-        Hints { is_exclusive: false, ..Hints::default() }
+        Hints { excludes: Excluded::None, ..Hints::default() }
     }
 }
 

@@ -23,7 +23,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
-use super::{BlockDevice, Control, Geometry, Hints, total_len};
+use super::{BlockDevice, Control, Excluded, Geometry, Hints, total_len};
 
 mod beneath;
 mod direct;
@@ -270,7 +270,8 @@ impl BlockDevice for FileDevice {
             false => Some(IMAGE_READ_BYTES),
         };
         let is_exclusive = self.access == Access::ReadWrite && self.hold.is_whole;
-        Hints { request_bytes_max, is_exclusive, ..Hints::default() }
+        let excludes = if is_exclusive { Excluded::OfHost } else { Excluded::None };
+        Hints { request_bytes_max, excludes, ..Hints::default() }
     }
 
     fn control(&self) -> &dyn Control {

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use super::*;
+use crate::device::Excluded;
 use crate::device::file::lock::Span;
 
 fn written_by_somebody(outcome: Result<FileDevice, OpenError>) {
@@ -104,7 +105,7 @@ fn an_image_and_the_loop_devices_over_it_have_one_writer() {
     let paths = [&image, &first.path, &second.path, &over_first.path];
     for writer in paths {
         let device = FileDevice::open(writer, Access::ReadWrite).unwrap();
-        assert!(device.hints().is_exclusive);
+        assert_eq!(device.hints().excludes, Excluded::OfHost);
         for other in paths {
             for access in [Access::ReadOnly, Access::ReadWrite] {
                 let outcome = FileDevice::open(other, access);
@@ -178,7 +179,7 @@ fn a_file_that_was_removed_still_has_one_writer() {
     let (first, second) = (Loop::over(&scratch.path()), Loop::over(&scratch.path()));
     std::fs::remove_file(scratch.path()).unwrap();
     let device = FileDevice::open(&first.path, Access::ReadWrite).unwrap();
-    assert!(!device.hints().is_exclusive, "its file cannot be locked");
+    assert_eq!(device.hints().excludes, Excluded::None, "its file cannot be locked");
     claimed_through(FileDevice::open(&second.path, Access::ReadWrite), &first.path);
 }
 
