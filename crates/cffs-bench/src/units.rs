@@ -8,8 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use serde::Serialize;
+use anyhow::{Context, Result, ensure};
 
 /// Sizes and places on the volume are multiples of this.
 const FRAGMENT_BYTES: usize = 1024;
@@ -17,13 +16,13 @@ const FRAGMENT_BYTES: usize = 1024;
 const HEADER_BYTES: usize = 64;
 
 /// Units of one size, compressed at one level.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Units {
-    pub unit_bytes: usize,
-    pub level: i32,
-    pub units: u64,
     pub stored_bytes: u64,
     pub compress_seconds: f64,
+    /// The units that were stored compressed, and the bytes in them.
+    pub expanded: u64,
+    pub expanded_bytes: u64,
     pub expand_seconds: f64,
 }
 
@@ -83,7 +82,8 @@ impl Contents {
     pub fn measure(&self, unit_bytes: usize, level: i32) -> Result<Units> {
         let mut compressor = zstd::bulk::Compressor::new(level)?;
         let mut decompressor = zstd::bulk::Decompressor::new()?;
-        let mut measured = Units { unit_bytes, level, ..Units::default() };
+        ensure!(unit_bytes > 0 && self.bytes > 0, "there is nothing to compress");
+        let mut measured = Units::default();
         let (mut compressing, mut expanding) = (Duration::ZERO, Duration::ZERO);
         for unit in self.packed(unit_bytes) {
             let begun = Instant::now();
@@ -92,13 +92,14 @@ impl Contents {
             let fragments = |bytes: usize| bytes.next_multiple_of(FRAGMENT_BYTES) as u64;
             let (whole, compressed) =
                 (fragments(unit.len()), fragments(HEADER_BYTES + stored.len()));
-            measured.units += 1;
             // A unit that saves less than an eighth is stored as it is.
             if compressed > whole - whole / 8 {
                 measured.stored_bytes += whole;
                 continue;
             }
             measured.stored_bytes += compressed;
+            measured.expanded += 1;
+            measured.expanded_bytes += unit.len() as u64;
             let begun = Instant::now();
             let expanded = decompressor.decompress(&stored, unit_bytes)?;
             expanding += begun.elapsed();

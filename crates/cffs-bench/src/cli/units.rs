@@ -33,9 +33,9 @@ impl UnitsArguments {
             for level in &self.levels {
                 let units = contents.measure(kib << 10, *level)?;
                 let part = units.stored_bytes as f64 / contents.bytes as f64;
-                let (compress, expand) =
-                    (megabytes / units.compress_seconds, megabytes / units.expand_seconds);
-                let each = units.expand_seconds * 1e3 / units.units as f64;
+                let compress = megabytes / units.compress_seconds;
+                let expand = units.expanded_bytes as f64 / 1e6 / units.expand_seconds;
+                let each = units.expand_seconds * 1e3 / units.expanded as f64;
                 println!(
                     "| {kib} | {level} | {part:.3} | {compress:.0} | {expand:.0} | {each:.3} |"
                 );

@@ -315,7 +315,7 @@ impl Files {
         self.found_or_made(path.as_ref(), permissions).map(|(file, _)| file)
     }
 
-    /// The second value is whether it is new.
+    /// Also returns whether the file is new.
     fn found_or_made(&self, path: &[u8], permissions: u32) -> Result<(File, bool)> {
         let make = |path: &[u8]| self.make(path, NewKind::Regular, permissions & 0o7777);
         let (node, is_new) = resolve::node_or_new(&self.root(), path, make)?;

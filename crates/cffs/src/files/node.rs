@@ -488,6 +488,17 @@ impl Node {
         }
     }
 
+    /// Whether an attached program may follow this link in this directory to make a file, as with
+    /// `fs.protected_symlinks` = 1: in a directory like /tmp, others could redirect it.
+    pub(super) fn may_follow(&self, link: &Node) -> Result<bool> {
+        const STICKY_AND_OTHERS_WRITE: u32 = 0o1002;
+        let Place::Server(remote) = &self.place else { return Ok(true) };
+        let (dir, link) = (self.attr()?, link.attr()?);
+        let is_shared = dir.permissions & STICKY_AND_OTHERS_WRITE == STICKY_AND_OTHERS_WRITE;
+        let (uid, _) = remote.session().owner();
+        Ok(!is_shared || link.uid == uid || link.uid == dir.uid)
+    }
+
     /// Writes from `offset` on, and returns how much.
     pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         match &self.place {

@@ -61,24 +61,37 @@ pub fn node_or_new(
 ) -> Result<(Node, bool)> {
     let mut path = path.to_vec();
     for _ in 0..=LINKS_FOLLOWED_MAX {
+        if path.ends_with(b"/") {
+            return match node(root, &path, true) {
+                Err(Error::NotFound) => Err(Error::IsDirectory),
+                found => Ok((found?, false)),
+            };
+        }
         match make(&path) {
             Err(Error::Exists) => {}
             made => return Ok((made?, true)),
         }
         match node(root, &path, true) {
-            Err(Error::NotFound) if !path.ends_with(b"/") => {}
+            Err(Error::NotFound) => {}
             found => return Ok((found?, false)),
         }
-        // A link without a target has the name, unless the file was removed meanwhile.
-        match node(root, &path, false).and_then(|link| link.read_link()) {
-            Ok(target) if target.starts_with(b"/") => path = target,
-            Ok(target) => {
-                let dir_len = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-                path.truncate(dir_len);
-                path.extend(target);
-            }
-            Err(Error::NotFound | Error::Invalid(_)) => {}
+        // A link without a target has the name, unless another program has changed that meanwhile.
+        let (dir, name) = parent(root, &path)?;
+        let link = match dir.lookup(&name) {
+            Ok(link) if link.file_type() == FileType::Symlink => link,
+            Ok(_) | Err(Error::NotFound) => continue,
             Err(error) => return Err(error),
+        };
+        // The server has checked the link that was there before.
+        if !dir.may_follow(&link)? {
+            return Err(Error::AccessDenied);
+        }
+        let target = link.read_link()?;
+        if target.starts_with(b"/") {
+            path = target;
+        } else {
+            path.truncate(path.len() - name.len());
+            path.extend(target);
         }
     }
     Err(Error::Loop)

@@ -57,6 +57,10 @@ fn a_file_is_made_through_a_symbolic_link_without_a_target() {
     assert!(matches!(files.write("/six", b""), Err(Error::NotFound)));
     assert!(matches!(files.write("/loop", b""), Err(Error::Loop)));
     assert!(matches!(files.create_new("/one", 0o644), Err(Error::Exists)));
+    files.symlink(b"new/", "/seven").expect("linked");
+    for path in ["/seven", "/new/", "/a/"] {
+        assert!(matches!(files.write(path, b""), Err(Error::IsDirectory)), "{path}");
+    }
 }
 
 #[test]

@@ -84,14 +84,14 @@ impl SpacePlan<'_> {
 
     /// Allocates space for a list of attributes of this many bytes, before the list is changed: it must be
     /// in one piece, and a full volume may have none when the epoch is written. A list of up to a block is
-    /// covered by a promise, for which a list that becomes shorter may use the blocks that are set aside. The
+    /// covered by a promise, for which a list that does not grow may use the blocks that are set aside. The
     /// file may have no attributes yet.
     pub fn take_xattr_space(&self, file: &mut VnodeGuard<'_>, list_bytes: usize) -> Result<()> {
         let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
         let len = self.layout.fragments_for(bytes) as u32;
-        let shrinks =
-            file.inode.known_attributes().is_some_and(|old| list_bytes < old.encoded_len());
-        self.promise_spill_with(file, 0, list_bytes > 0, shrinks)?;
+        let is_replaced =
+            file.inode.known_attributes().is_some_and(|old| list_bytes <= old.encoded_len());
+        self.promise_spill_with(file, 0, list_bytes > 0, is_replaced)?;
         if bytes <= u64::from(self.layout.block_bytes) || len <= file.promised.xattr_space.len {
             return Ok(());
         }
