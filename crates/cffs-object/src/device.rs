@@ -364,7 +364,7 @@ impl LogDevice {
     }
 }
 
-/// The state of the volume in this place, as that of an unused one, if it is not made yet.
+/// The history of a volume that is not made yet, ready to be claimed; `None` for any other volume.
 fn begun(store: &Store, geometry: Geometry) -> Result<Option<History>, Error> {
     let there = match History::read_unmade(store) {
         Ok(there) if there.is_unmade() && there.format.sector_bytes == geometry.sector_bytes => {
@@ -373,11 +373,8 @@ fn begun(store: &Store, geometry: Geometry) -> Result<Option<History>, Error> {
         Err(error @ Error::Store { .. }) => return Err(error),
         _ => return Ok(None),
     };
-    // Those of a volume with contents, whose log is lost.
-    for folder in ["map", "snapshots"] {
-        if !store.list_after(folder, folder)?.is_empty() {
-            return Ok(None);
-        }
+    if there.is_log_lost(store)? {
+        return Ok(None);
     }
     Ok(Some(History { size_bytes: geometry.size_bytes, is_released: true, ..there }))
 }

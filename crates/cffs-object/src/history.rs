@@ -111,14 +111,36 @@ impl History {
         self.format.origins.is_empty() && self.extents.is_empty()
     }
 
-    fn if_made(self, store: &Store) -> Result<History, Error> {
-        match self.is_unmade() {
-            true => {
-                let object = store.address(IDENTITY).path.to_string();
-                Err(Error::Unmade { object, url: store.url() })
+    /// Whether a history without contents is that of a volume whose log is lost. A volume with contents has
+    /// these, even if its log is lost. Data may be sent ahead of the first record with contents, but only
+    /// after a claim.
+    pub fn is_log_lost(&self, store: &Store) -> Result<bool, Error> {
+        let has_claim = self.slot > 0;
+        let folders = ["map", "snapshots"].into_iter().chain((!has_claim).then_some("data"));
+        for folder in folders {
+            if !store.list_after(folder, folder)?.is_empty() {
+                return Ok(true);
             }
-            false => Ok(self),
         }
+        Ok(false)
+    }
+
+    fn if_made(self, store: &Store) -> Result<History, Error> {
+        if !self.is_unmade() {
+            return Ok(self);
+        }
+        if self.is_log_lost(store)? {
+            // Another program may have completed it meanwhile.
+            let newer = Self::read_unmade(store)?;
+            if !newer.is_unmade() {
+                return Ok(newer);
+            }
+            if newer.slot == self.slot {
+                return Err(store.damaged("log")("the log is lost; restore it from a copy".into()));
+            }
+        }
+        let object = store.address(IDENTITY).path.to_string();
+        Err(Error::Unmade { object, url: store.url() })
     }
 
     /// The history of a kept version.

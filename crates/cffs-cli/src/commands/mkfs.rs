@@ -92,6 +92,7 @@ pub struct Mkfs {
     /// flush of the device, instead of two or more; programs older than the journal cannot use the volume. By
     /// default a disk that the kernel reports as rotating gets a journal of 60 MiB, or a 64th of a volume
     /// below 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
+    /// A volume in an object store cannot have one.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
     journal: Option<u64>,
     /// Put the journal on another device, or in a file, which is created if it does not exist. Its size is
@@ -157,6 +158,11 @@ impl Mkfs {
         if let Some(location) = image::location(&self.target)? {
             if self.journal_device.is_some() {
                 bail!("a volume in an object store cannot have a journal on another device");
+            }
+            if self.journal.is_some_and(|bytes| bytes > 0) {
+                bail!(
+                    "a volume in an object store cannot have a journal; the store keeps a log of its own"
+                );
             }
             return self.run_in_store(&location);
         }

@@ -279,7 +279,7 @@ fn a_volume_that_was_not_completed_is_made_again() {
 }
 
 /// An interrupt while the volume is closed does not leave it claimed: the publish completes. Regression: the
-/// program said that the same command continues, and ended amid the close.
+/// program said that the same command continues, and ended during the close.
 #[test]
 fn an_interrupt_at_any_time_leaves_a_volume_that_the_same_command_continues() {
     let published = Published::new();

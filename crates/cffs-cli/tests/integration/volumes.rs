@@ -24,6 +24,18 @@ fn make(url: &str, run: impl Fn(&[&str]) -> Command) {
     succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
 }
 
+/// Regression: a program that was interrupted while it emptied the journal left a volume that could not be
+/// made again.
+#[test]
+fn a_volume_in_a_store_has_no_journal() {
+    let scratch = Scratch::new();
+    let url = format!("{}/one", place(&scratch));
+    let mkfs = ["mkfs", "-q", "--size", "1G", &url, "--journal"];
+    let refused = fail(1, scratch.cffs(mkfs).arg("64M"));
+    assert!(refused.contains("cannot have a journal"), "{refused}");
+    succeed(scratch.cffs(mkfs).arg("none"));
+}
+
 fn source(scratch: &Scratch) -> String {
     let source = scratch.path().join("source");
     fs::create_dir_all(&source).expect("made");

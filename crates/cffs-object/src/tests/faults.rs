@@ -328,3 +328,56 @@ fn an_interrupted_mkfs_is_repeated() {
     write(&device, 0, b"kept");
     device.sync().expect("synced");
 }
+
+/// A volume whose log is lost keeps its versions and its data: it is damaged, and is not made again.
+/// Regression: the error called it a volume that was not completed, and advised to replace or delete it.
+#[test]
+fn a_volume_whose_log_is_lost_is_not_made_again() {
+    let delete = |store: &InMemory, folders: &[&str]| {
+        for (name, _) in objects(store) {
+            if folders.iter().any(|folder| name.starts_with(&format!("bucket/volume/{folder}"))) {
+                encrypted::set(store, &name.as_str().into(), None);
+            }
+        }
+    };
+    let is_damaged = |store: &InMemory| {
+        let refused = LogDevice::open(&in_memory(store), READ_ONLY).map(drop).expect_err("no log");
+        assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains("log: the log is lost; restore it"), "{refused}");
+        let before = objects(store);
+        let refused = make(&at(Arc::new(store.fork()))).expect_err("it has contents");
+        assert!(matches!(refused, Error::Exists { .. }), "{refused}");
+        assert_eq!(objects(store), before);
+    };
+    let store = Arc::new(InMemory::new());
+    make(&at(store.clone())).expect("made");
+    versions::create(&located(store.clone(), "bucket/volume@v1")).expect("kept");
+    let damaged = store.fork();
+    delete(&damaged, &["map", "log"]);
+    is_damaged(&damaged);
+    let damaged = store.fork();
+    delete(&damaged, &["snapshots", "log"]);
+    for (name, _) in objects(&damaged) {
+        if name.contains("/map/") {
+            encrypted::set(&damaged, &name.as_str().into(), Some(b"unreadable"));
+        }
+    }
+    is_damaged(&damaged);
+
+    // The first publish is sending data.
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    device.keep_at_most(1 << 20);
+    while !objects(&store).iter().any(|(name, _)| name.contains("/data/")) {
+        write(&device, 0, &[7; MUCH_BYTES]);
+    }
+    let damaged = store.fork();
+    delete(&damaged, &["log"]);
+    is_damaged(&damaged);
+    let interrupted = in_memory(&store);
+    let unmade = LogDevice::open(&interrupted, READ_ONLY).map(drop).expect_err("no contents");
+    assert!(matches!(unmade, Error::Unmade { .. }), "{unmade}");
+    make(&interrupted).expect("made again");
+    let device = LogDevice::open(&interrupted, OpenOptions::default()).expect("released");
+    assert!(read_superblock(&device).is_ok());
+}

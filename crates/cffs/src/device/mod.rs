@@ -162,14 +162,15 @@ pub struct Hints {
     pub parallel: u32,
     /// Unused space has a cost, so the user should discard freed space.
     pub wants_discards: bool,
-    /// The programs that cannot have the device open for writing at the same time, by any path.
+    /// The programs that cannot have the device open for writing at the same time, by any path, or whose
+    /// changes this device does not show.
     pub excludes: Excluded,
 }
 
 /// Other programs that a device excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Excluded {
-    /// Perhaps none.
+    /// No program is certainly excluded.
     None,
     /// All other programs of this host.
     OfHost,
