@@ -2,27 +2,29 @@
 //!
 //! The command starts itself as a *monitor*, and the monitor starts itself as the *server*, each with a pipe
 //! as its standard output. Until the server is ready, its errors go to the caller's standard error and the
-//! caller waits. Then the server writes a byte to its pipe, the monitor writes one to the caller's, both
+//! caller waits. Then the server writes a line to its pipe, the monitor writes one to the caller's, both
 //! detach from the terminal, and the caller ends. A server that fails prints the reason and ends without that
-//! byte. So no process with threads is forked.
+//! line. So no process with threads is forked.
 //!
 //! If the caller was interrupted meanwhile, the server ends as soon as it is ready: the user expects no mount
 //! then, and has perhaps looked for one to unmount already.
 //!
 //! The monitor runs until the server has ended. It logs the server's output on standard error, and the signal
-//! that ended the server, if one did: a killed process cannot log that itself.
+//! that ended the server, if one did: a killed process cannot log that itself. The server's line has the
+//! number of its connection to the kernel, if it has one. The monitor aborts the connection if the server is
+//! killed and does not end ([`crate::connection_abort`]).
 //!
 //! ```text
 //!   caller ──spawn──▶ monitor ──spawn──▶ server: opens, mounts ──ready()──▶ serves, detached
-//!     └─ reads the pipe ─┴─ reads the pipe ── byte: the caller ends with 0; then the crash report
+//!     └─ reads the pipe ─┴─ reads the pipe ── line: the caller ends with 0; then the crash report
 //!                                             end of file: ends as the server did
 //! ```
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -35,7 +37,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::role::{ROLE_VARIABLE, Role, role};
 use crate::working_directory::{self, absolute_argument};
-use crate::{crash_report, keys, log, privileges, successor};
+use crate::{connection_abort, crash_report, keys, log, privileges, successor};
 
 /// The path by which this program can be started again. An upgrade may replace its file at any time; then the
 /// kernel still knows the old one.
@@ -45,7 +47,7 @@ pub fn program() -> io::Result<PathBuf> {
 }
 
 /// Starts this command again in another role, its standard output a pipe.
-fn again(role: &str) -> anyhow::Result<Child> {
+fn again(role: &str) -> anyhow::Result<(Child, BufReader<ChildStdout>)> {
     // Otherwise a lock of the caller would be held, and a pipe kept open, while the volume is served.
     keep_descriptors_from_children().context("closing the caller's descriptors")?;
     let program = program().context("finding the program itself")?;
@@ -70,13 +72,15 @@ fn again(role: &str) -> anyhow::Result<Child> {
     if let Some(key) = key {
         keys::pass(&key, child.stdin.take());
     }
-    Ok(child)
+    let output = child.stdout.take().context("the pipe")?;
+    Ok((child, BufReader::new(output)))
 }
 
-/// Waits for the byte with which a child reports that it is ready; false if the child ended without it.
-fn is_ready(pipe: &mut Option<impl Read>) -> io::Result<bool> {
-    let mut byte = [0];
-    pipe.as_mut().map_or(Ok(false), |pipe| Ok(pipe.read(&mut byte)? == 1))
+/// Waits for the line with which a child reports that it is ready; `None` if the child ended without it.
+fn readiness(output: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    Ok(line.strip_suffix('\n').map(str::to_owned))
 }
 
 /// The exit code of a child that did not become ready.
@@ -118,8 +122,8 @@ pub fn enter(
 
 /// Starts this command again in the background and waits until it serves or fails.
 fn start() -> anyhow::Result<ExitCode> {
-    let mut monitor = again("monitor")?;
-    if is_ready(&mut monitor.stdout)? {
+    let (mut monitor, mut output) = again("monitor")?;
+    if readiness(&mut output)?.is_some() {
         return Ok(ExitCode::SUCCESS);
     }
     Ok(failure(monitor.wait()?))
@@ -127,18 +131,19 @@ fn start() -> anyhow::Result<ExitCode> {
 
 /// Starts the server of this image and waits for its end, which is logged if a signal caused it.
 fn watch(image: &Path) -> anyhow::Result<ExitCode> {
-    let mut server = again("server")?;
+    let (mut server, mut output) = again("server")?;
     let pid = server.id();
-    if !is_ready(&mut server.stdout)? {
+    let Some(connection) = readiness(&mut output)? else {
         let status = server.wait()?;
         crash_report::log_end(image, pid, status);
         return Ok(failure(status));
-    }
+    };
+    let abort = connection_abort::open(&connection);
     // A program that ends all processes of a service waits for the server, and therefore for the monitor.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    if !say_ready()? {
+    if !say_ready("")? {
         tracing::warn!("the command was interrupted, so the server ends");
         let server = Pid::from_child(&server);
         rustix::process::kill_process(server, Signal::TERM)?;
@@ -151,9 +156,10 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     if let Err(error) = privileges::give_up_all_but(CapabilitySet::empty()) {
         tracing::warn!("{error:#}");
     }
-    if let Some(pipe) = server.stdout.take() {
-        crash_report::log_output(pipe);
+    if let Some(abort) = abort {
+        connection_abort::abort_when_dying(Pid::from_child(&server), abort);
     }
+    crash_report::log_output(output);
     let status = server.wait()?;
     crash_report::log_end(image, pid, status);
     Ok(if status.success() { ExitCode::SUCCESS } else { failure(status) })
@@ -165,19 +171,19 @@ fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Reports success to the monitor, and releases the caller's terminal and directory. From now on the monitor
-/// receives standard error.
-pub fn ready() -> anyhow::Result<()> {
+/// Reports success to the monitor, with the number of the connection to the kernel, and releases the caller's
+/// terminal and directory. From now on the monitor receives standard error.
+pub fn ready(connection: Option<u32>) -> anyhow::Result<()> {
     // Without a monitor, the server is not interrupted either.
-    say_ready()?;
+    say_ready(&connection.map(|number| number.to_string()).unwrap_or_default())?;
     rustix::stdio::dup2_stderr(io::stdout())?;
     working_directory::leave()?;
     Ok(())
 }
 
 /// Reports to the process that started this one; false if it has ended.
-fn say_ready() -> io::Result<bool> {
-    let said = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
+fn say_ready(line: &str) -> io::Result<bool> {
+    let said = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     match said {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         said => said.map(|()| true),

@@ -12,6 +12,7 @@ mod applet;
 mod background;
 mod cli;
 mod commands;
+mod connection_abort;
 mod crash_report;
 mod ending;
 mod exit;

@@ -92,7 +92,7 @@ pub use session::{
     Config, Connection, Ended, READERS_MIN, RING_THREADS_MIN, Rings, SPARES, Session, Suspender,
     THREADS_PER_CORE_MIN, Transport, TransportChoice, Unmounter, will_wait,
 };
-pub use transport::device::device_number;
+pub use transport::device::{connection_number, device_number};
 pub use transport::entry::HeldEntry;
 pub use transport::fill::make_requests;
 pub use transport::uring::switch_rings_on;

@@ -1,17 +1,22 @@
 # Kills servers at random times, over each transport, in each order, and checks that the machine continues:
 # the processes end, the mount reports that its server has ended, and sync(1) and df(1) return.
-# Argument: the minimum number of servers to kill.
+# Arguments: the minimum number of servers to kill, and the moments, all by default.
 
 rounds=$1
+moments=${2:-"at_mount at_mount at_mount in_use namespace container notifying notifying"}
 # The limit in seconds after which a step counts as hung. A hang never ends, so the limit only has to be long
 # enough for an emulated machine on a busy host.
 patience=120
 
 mount -t tmpfs -o size=400m tmpfs /tmp
 cd /tmp
-mkdir mnt
+mkdir mnt names
+for name in $(seq 0 999); do echo "$name" >names/f$name; done
+touch log
+mount -t fusectl none /sys/fs/fuse/connections
 truncate -s 48M image
 cffs mkfs -q image
+cp image empty
 if [ -e /sys/module/fuse/parameters/enable_uring ]; then
     transports="rings dev"
 else
@@ -39,9 +44,13 @@ gone() { # PIDS...
 
 stuck() { # WHAT
     echo "FAILED: $1 (round $round: $what)"
+    cat /tmp/log 2>/dev/null || true
+    for task in $(pidof cffs); do
+        echo "$task: $(cut -c1-120 /proc/$task/stat)"
+    done
     for task in /proc/[0-9]*/task/*; do
-        if grep -q '^State:.D' "$task/status" 2>/dev/null; then
-            echo "$task $(cat "$task/comm")"
+        if grep -q '^State:.D' "$task/status" 2>/dev/null || grep -q fuse "$task/stack" 2>/dev/null; then
+            echo "$task $(cat "$task/comm") $(sed -n 's/^State://p' "$task/status")"
             cat "$task/stack" || true
         fi
     done
@@ -153,6 +162,44 @@ kill_container() { # OPTIONS ORDER
     check_machine $all $first
 }
 
+# A server that notifies the kernel of changes, while callers have the locks that a notification takes. The
+# monitor lives, and aborts the connection of a thread that waits for such a lock.
+kill_notifying() { # OPTIONS
+    rm image
+    cp empty image
+    cffs mount -o "$1,logfile=/tmp/log" image mnt >/dev/null 2>&1 || stuck "it does not mount"
+    local all=$(servers) server users
+    server=$(child_of $all)
+    mkdir mnt/d
+    # These start slowly, so the other programs begin when they have.
+    setsid sh -c ". /script.functions
+        cffs import -q mnt/d /tmp/names &
+        cffs import -q mnt/d /tmp/names &
+        wait_until has_names mnt/d
+        work mnt/d
+        while :; do ls -l mnt/d; done" >/dev/null 2>&1 &
+    users=$!
+    wait_until has_names mnt/d || stuck "no program attaches"
+    pause 1000
+    kill -9 "$server"
+    check_machine $all
+    kill -9 -- -$users 2>/dev/null || true
+    check_mount
+}
+
+has_names() { # DIRECTORY
+    ls "$1" | grep -q 00
+}
+
+# The one of the processes whose parent is one of them.
+child_of() { # PIDS
+    local pid parent
+    for pid in "$@"; do
+        parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$pid/status)
+        case " $* " in *" $parent "*) echo $pid ;; esac
+    done
+}
+
 kill_in_order() { # ORDER SERVERS GROUP
     case $1 in
         servers-first) kill -9 $2; pause 300; kill -9 -- -$3 ;;
@@ -164,17 +211,21 @@ kill_in_order() { # ORDER SERVERS GROUP
 }
 
 # State that the processes of a round share with this one.
-sed -n '/^work() {/,/^}/p' /script >/script.functions
+for function in work wait_until has_names; do
+    sed -n "/^$function() {/,/^}/p" /script
+done >/script.functions
+echo "patience=$patience" >>/script.functions
 
 round=0
 while [ $round -lt "$rounds" ]; do
     for transport in $transports; do
         for type in auto no; do
             options=transport=$transport,fuseblk=$type
-            for moment in at_mount at_mount at_mount in_use namespace container; do
+            for moment in $moments; do
                 case $moment in
                     at_mount) orders=server ;;
                     container) orders=first ;;
+                    notifying) orders=server ;;
                     *) orders="servers-first users-first at-once all-of-them server-stopped" ;;
                 esac
                 for order in $orders; do
@@ -187,4 +238,4 @@ while [ $round -lt "$rounds" ]; do
         done
     done
 done
-echo "killed $round servers"
+echo "killed $round servers; monitors aborted $(grep -c 'aborted its' /tmp/log) connections"

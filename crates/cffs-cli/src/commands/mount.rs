@@ -207,8 +207,12 @@ impl Mount {
         }
         let mut report = (!in_background || !is_successor).then_some(in_background);
         loop {
-            let report = report.take();
-            let ready = move || report.into_iter().for_each(report_ready);
+            let (report, connection) = (report.take(), server.connection());
+            let ready = move || {
+                report
+                    .into_iter()
+                    .for_each(|in_background| report_ready(in_background, connection));
+            };
             let ended = server.serve_then(ready).inspect_err(|error| {
                 tracing::error!(image = %fuse_options.source.display(), %error, "ended");
             })?;
@@ -406,10 +410,10 @@ fn resume_companion(
 }
 
 /// Reports that the volume can be used, to the caller of this command or to a service manager.
-fn report_ready(in_background: bool) {
+fn report_ready(in_background: bool, connection: Option<u32>) {
     if !in_background {
         service_manager::ready();
-    } else if let Err(error) = background::ready() {
+    } else if let Err(error) = background::ready(connection) {
         tracing::error!("cannot report that the volume is mounted: {error:#}");
     }
 }

@@ -217,7 +217,7 @@ impl Serve {
             }
         }
         if in_background {
-            background::ready()?;
+            background::ready(None)?;
         } else {
             service_manager::ready();
         }

@@ -177,6 +177,8 @@ pub struct Server {
     regroup_after: Option<Duration>,
     mount_type: String,
     why_no_block_device: Option<String>,
+    /// The number of the connection to the kernel.
+    connection: Option<u32>,
 }
 
 /// The parts of a server without its session.
@@ -243,6 +245,7 @@ impl Parts {
         let transport = describe_transport(session.transport());
         tracing::info!(transport, mount_type, "mounted");
         let mount = MountState::of(session.device_number(), session.path(), options.read_only);
+        let connection = mount.connection();
         self.caches.fill(session.notifier(), session.unmounter(), Arc::new(mount));
         // All are new, so none is set already.
         let _ = self.restarter.set(Box::new(Restarter {
@@ -283,6 +286,7 @@ impl Parts {
             regroup_after: options.regroup_after.filter(|_| !options.read_only),
             mount_type,
             why_no_block_device: None,
+            connection,
         }
     }
 }
@@ -368,6 +372,12 @@ impl Server {
     /// Why the volume is mounted as `fuse` although a block device was wanted.
     pub fn why_no_block_device(&self) -> Option<&str> {
         self.why_no_block_device.as_deref()
+    }
+
+    /// The number by which the connection can be aborted, in `/sys/fs/fuse/connections`. `None` if it is
+    /// unknown.
+    pub fn connection(&self) -> Option<u32> {
+        self.connection
     }
 
     /// A handle that stops the server.

@@ -47,6 +47,11 @@ impl MountState {
         MountState { device, opened_read_only, last: Mutex::default() }
     }
 
+    /// The number of the mount's connection to this server.
+    pub fn connection(&self) -> Option<u32> {
+        self.device.map(fuse_ring::connection_number)
+    }
+
     /// Whether the kernel refuses changes through all mounts of the volume. If the list does not have the
     /// volume, it was detached, and programs with open files may change these.
     pub fn is_read_only(&self) -> bool {

@@ -18,6 +18,12 @@ pub(crate) struct Device(OwnedFd);
 /// In the kernel's device numbers, the minor number has this many bits.
 const MINOR_BITS: u32 = 20;
 
+/// The number of the connection of a file system with this device number, as the kernel's file system for
+/// controlling connections (`fusectl`) has it.
+pub fn connection_number((major, minor): (u32, u32)) -> u32 {
+    major << MINOR_BITS | minor
+}
+
 /// The device number of the file system that a descriptor of `/dev/fuse` serves, from its file in
 /// `/proc/PID/fdinfo`.
 pub fn device_number(fdinfo: &str) -> Option<(u32, u32)> {

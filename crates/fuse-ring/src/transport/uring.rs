@@ -151,9 +151,11 @@ impl Worker {
             .dontfork()
             .setup_r_disabled()
             .setup_single_issuer()
-            // This thread copies requests into the buffers when it asks for completions, so no interrupt is
-            // needed.
-            .setup_defer_taskrun()
+            // This thread copies requests into the buffers when it enters the kernel, so no interrupt is
+            // needed. With `DEFER_TASKRUN` only this thread could do that: if it is killed, and the ring
+            // stays open because another thread of the process cannot end, an abort of the connection would
+            // not end the requests that the kernel has assigned to its entries.
+            .setup_coop_taskrun()
             .build((entries.len() + POLLS).next_power_of_two() as u32)?;
         Ok(Worker { ring, entries, core })
     }

@@ -6,4 +6,6 @@ fn a_descriptor_shows_the_device_number_of_its_mount() {
     assert_eq!(device_number(shown), Some((7, 2)));
     assert_eq!(device_number("pos:\t0\nfuse_connection:\t41\n"), Some((0, 41)));
     assert_eq!(device_number("pos:\t0\nino:\t90\n"), None);
+    assert_eq!(connection_number((7, 2)), 7_340_034);
+    assert_eq!(connection_number((0, 41)), 41);
 }
