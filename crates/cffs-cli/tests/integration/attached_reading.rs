@@ -327,7 +327,7 @@ fn a_read_only_mount_is_read_through_its_server() {
         assert!(matches!(files.write("f", b""), Err(Error::ReadOnly)));
     };
     let bound = MountFlags::BIND | MountFlags::RDONLY;
-    mount_remount(&top, bound, "").expect("read-only");
+    wait_for(|| mount_remount(&top, bound, "").is_ok());
     are_read();
     scratch.umount();
     scratch.mount("ro");

@@ -109,7 +109,8 @@ fn the_page_and_commands_refuse_the_same_work_on_a_mount_that_became_read_only()
         assert_refuses_work(&scratch, &page);
         // Without the command, which tells the server nothing either.
         mount_remount(scratch.mountpoint(), MountFlags::empty(), "").expect("writable");
-        mount_remount(scratch.mountpoint(), MountFlags::RDONLY, "").expect("read-only");
+        let remount = || mount_remount(scratch.mountpoint(), MountFlags::RDONLY, "");
+        wait_for(|| remount().is_ok());
         assert_refuses_work(&scratch, &page);
         succeed(scratch.cffs(["restart"]).arg(scratch.mountpoint()));
         assert_refuses_work(&scratch, &page);
