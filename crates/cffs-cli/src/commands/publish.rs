@@ -359,7 +359,10 @@ impl Interrupt {
         thread::spawn(move || {
             let heard = (&interrupt.heard).read_exact(&mut [0]);
             if heard.is_err() || interrupt.is_over.swap(true, Ordering::AcqRel) {
-                return;
+                // If the volume was dropped, connections would end that the rest of the command uses.
+                loop {
+                    thread::park();
+                }
             }
             match volume.close() {
                 Ok(()) => note!("cffs publish: interrupted; the same command continues from here"),
