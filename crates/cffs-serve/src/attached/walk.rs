@@ -6,11 +6,10 @@ use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
 
-use crate::access::{EXECUTE, STICKY, User, checks};
+use crate::access::{EXECUTE, User, checks};
 
 /// The most symbolic links in a path, as on Linux.
 const LINKS_FOLLOWED_MAX: u32 = 40;
-const OTHERS_WRITE: u32 = 0o002;
 
 /// Resolves the paths of one request.
 ///
@@ -102,7 +101,7 @@ impl<'a> Walk<'a> {
             if followed > LINKS_FOLLOWED_MAX {
                 return Err(Error::Loop);
             }
-            if is_last && !self.may_follow(&dir, &found.attr) {
+            if is_last && !dir.lets_follow(&found.attr, self.user.uid) {
                 return Err(Error::AccessDenied);
             }
             let target = self.volume.read_link(found.attr.ino)?;
@@ -157,13 +156,6 @@ impl<'a> Walk<'a> {
             return Err(Error::NotDirectory);
         }
         checks::check(self.volume, self.user, dir, EXECUTE)
-    }
-
-    /// Whether the user may follow a link at the end of a path, as with `fs.protected_symlinks` = 1: in a
-    /// directory like /tmp, others could redirect it.
-    fn may_follow(&self, dir: &Attr, link: &Attr) -> bool {
-        let is_shared = dir.permissions & (STICKY | OTHERS_WRITE) == STICKY | OTHERS_WRITE;
-        !is_shared || link.uid == self.user.uid || link.uid == dir.uid
     }
 }
 

@@ -488,15 +488,10 @@ impl Node {
         }
     }
 
-    /// Whether an attached program may follow this link in this directory to make a file, as with
-    /// `fs.protected_symlinks` = 1: in a directory like /tmp, others could redirect it.
+    /// Whether an attached program may follow this link in this directory; the library has no other user.
     pub(super) fn may_follow(&self, link: &Node) -> Result<bool> {
-        const STICKY_AND_OTHERS_WRITE: u32 = 0o1002;
         let Place::Server(remote) = &self.place else { return Ok(true) };
-        let (dir, link) = (self.attr()?, link.attr()?);
-        let is_shared = dir.permissions & STICKY_AND_OTHERS_WRITE == STICKY_AND_OTHERS_WRITE;
-        let (uid, _) = remote.session().owner();
-        Ok(!is_shared || link.uid == uid || link.uid == dir.uid)
+        Ok(self.attr()?.lets_follow(&link.attr()?, remote.session().owner().0))
     }
 
     /// Writes from `offset` on, and returns how much.

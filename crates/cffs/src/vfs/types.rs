@@ -49,6 +49,14 @@ impl Attr {
     pub fn mode(&self) -> u32 {
         self.file_type.mode_bits() | self.permissions
     }
+
+    /// Whether this user may follow a symbolic link at the end of a path in this directory, as with
+    /// `fs.protected_symlinks` = 1: in a directory like /tmp, others could redirect it.
+    pub fn lets_follow(&self, link: &Attr, uid: u32) -> bool {
+        const STICKY_AND_OTHERS_WRITE: u32 = 0o1002;
+        let is_shared = self.permissions & STICKY_AND_OTHERS_WRITE == STICKY_AND_OTHERS_WRITE;
+        !is_shared || link.uid == uid || link.uid == self.uid
+    }
 }
 
 /// A time to set.
