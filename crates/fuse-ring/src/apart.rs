@@ -10,9 +10,15 @@
 //! Therefore a child process makes such calls, which has neither the descriptors nor the memory of rings.
 //! When the server is killed, the connection is aborted, and the call fails.
 
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nix::libc::{self, c_int};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
 
 /// The first descriptor to close in the child: all except standard input, output and error.
 const FIRST: u32 = 3;
@@ -26,6 +32,17 @@ const FAILED: c_int = 255;
 /// `work` may only make system calls: when the child was created, other threads of this process may have held
 /// any lock, for example the allocator's.
 pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Option<Result<(), Errno>> {
+    run_until(&Stop::default(), work)
+}
+
+/// Does the same until it is [stopped](Stop::stop): then the result is unknown.
+pub(crate) fn run_until(
+    stop: &Stop,
+    work: impl FnOnce() -> Result<(), Errno>,
+) -> Option<Result<(), Errno>> {
+    if stop.is_stopped.load(Ordering::SeqCst) {
+        return None;
+    }
     // SAFETY: the child only makes system calls, and exits without running destructors or handlers.
     match unsafe { libc::fork() } {
         0 => {
@@ -33,7 +50,35 @@ pub(crate) fn run(work: impl FnOnce() -> Result<(), Errno>) -> Option<Result<(),
             // SAFETY: this ends the child immediately.
             unsafe { libc::_exit(status) }
         }
-        child => wait(Pid::from_raw(child)?),
+        child => {
+            let child = Pid::from_raw(child)?;
+            // The child has not been waited for, so no other process has its number.
+            if let Ok(child) = pidfd_open(child, PidfdFlags::empty()) {
+                let _ = stop.child.set(child);
+            }
+            if stop.is_stopped.load(Ordering::SeqCst) {
+                stop.stop();
+            }
+            wait(child)
+        }
+    }
+}
+
+/// Stops the child of one [`run_until`] from another thread.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    is_stopped: AtomicBool,
+    child: OnceLock<OwnedFd>,
+}
+
+impl Stop {
+    /// Kills the child, or prevents that it is created. A call of the child that a server has received ends
+    /// with its answer; the child makes no other.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        if let Some(child) = self.child.get() {
+            let _ = pidfd_send_signal(child, Signal::KILL);
+        }
     }
 }
 

@@ -229,11 +229,14 @@ impl<H: Handler> Session<H> {
         is_new: bool,
     ) -> Session<H> {
         handler.init(&agreed.granted);
+        let dispatcher = Dispatcher::new(handler, agreed.granted);
+        let suspension =
+            Suspension::new(&dispatcher.start_file, &agreed.transport, &agreed.workers);
         Session {
-            dispatcher: Dispatcher::new(handler, agreed.granted),
+            dispatcher,
             device: Arc::new(device),
             mounted: Arc::new(mounted),
-            suspension: Arc::new(Suspension::new(&agreed.transport, &agreed.workers)),
+            suspension: Arc::new(suspension),
             transport: agreed.transport,
             is_new,
             workers: Ok(agreed.workers),

@@ -27,7 +27,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::apart;
+use crate::apart::{self, Stop};
 use crate::protocol::{
     Attr, AttrReply, Dialect, Entry, Frame, NodeId, Opcode, Operation, Request, encode,
 };
@@ -35,23 +35,31 @@ use crate::protocol::{
 /// The node of the file. Handlers use other nodes.
 pub(crate) const NODE: NodeId = NodeId(u64::MAX);
 
-/// Its name, and whether it exists.
+/// Its name, whether it exists, and what ends its use.
 #[derive(Debug)]
 pub(crate) struct StartFile {
     name: String,
     exists: AtomicBool,
+    stop: Stop,
 }
 
 impl StartFile {
     pub(crate) fn new() -> StartFile {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let name = format!(".fuse-ring-{}-{}", std::process::id(), now.as_nanos());
-        StartFile { name, exists: AtomicBool::new(false) }
+        StartFile { name, exists: AtomicBool::new(false), stop: Stop::default() }
+    }
+
+    /// Makes no more calls, since the next session on this connection does not know the file. It only gets the
+    /// requests of a call in flight.
+    pub(crate) fn stop(&self) {
+        self.stop.stop();
     }
 
     /// Uses the file below `root` in a [child process](apart), in a thread of its own, while this process
-    /// serves it; then, also on failure, calls `done`. Opens it if `opens`. `cores` waits until all entries
-    /// are registered, and returns the number of requests to make on each core.
+    /// serves it, until it is [stopped](StartFile::stop); then, also on failure, calls `done`. Opens it if
+    /// `opens`. `cores` waits until all entries are registered, and returns the number of requests to make on
+    /// each core.
     pub(crate) fn run(
         self: Arc<Self>,
         root: PathBuf,
@@ -63,7 +71,7 @@ impl StartFile {
         let start = move || {
             let cores = cores();
             self.exists.store(true, Ordering::Release);
-            let used = apart::run(|| {
+            let used = apart::run_until(&self.stop, || {
                 let opened = if opens { open(&path) } else { Ok(()) };
                 cores.iter().for_each(|(core, count)| look_up(&path, *core, *count));
                 opened

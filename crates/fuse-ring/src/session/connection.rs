@@ -19,6 +19,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::Transport;
 use crate::protocol::Granted;
+use crate::start_file::StartFile;
 use crate::transport::device::Device;
 use crate::transport::entry::{Held, HeldEntry, is_online};
 use crate::transport::hold::Hold;
@@ -102,6 +103,7 @@ impl Suspender {
     /// until all threads have registered their entries, for at most five seconds.
     pub fn suspend_or(&self, failed: impl FnOnce(String) + Send + 'static) {
         let Some(suspension) = self.0.upgrade() else { return };
+        suspension.start_file.stop();
         if let Some(hold) = &suspension.hold {
             hold.begin(Box::new(failed));
         } else {
@@ -132,6 +134,7 @@ impl Suspender {
 /// Notifies the threads of a session that it ends.
 pub(super) struct Suspension {
     asked: AtomicBool,
+    start_file: Arc<StartFile>,
     /// Threads that read `/dev/fuse`.
     pub(super) slots: Arc<ReaderSlots>,
     /// Threads that serve rings, with the queues of their entries.
@@ -149,13 +152,18 @@ impl std::fmt::Debug for Suspension {
 }
 
 impl Suspension {
-    pub(super) fn new(transport: &Transport, workers: &[Worker]) -> Suspension {
+    pub(super) fn new(
+        start_file: &Arc<StartFile>,
+        transport: &Transport,
+        workers: &[Worker],
+    ) -> Suspension {
         let (readers, hold) = match transport {
             Transport::Dev { readers, .. } => (*readers, None),
             Transport::Uring { .. } => (0, Hold::new(workers.len()).ok()),
         };
         Suspension {
             asked: AtomicBool::new(false),
+            start_file: Arc::clone(start_file),
             slots: ReaderSlots::new(readers),
             hold,
             queues: workers.iter().flat_map(Worker::queues).collect(),

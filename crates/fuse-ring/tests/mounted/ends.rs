@@ -299,6 +299,11 @@ fn a_session_whose_requests_cannot_be_held_continues() {
     });
 }
 
+fn empty_root() -> AttrReply {
+    let attr = Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() };
+    AttrReply { attr, ttl: Duration::from_secs(60) }
+}
+
 /// A file system whose lookups take long and find no name.
 #[derive(Clone, Default)]
 struct Late(Arc<AtomicBool>);
@@ -310,8 +315,7 @@ impl Handler for Late {
         _: NodeId,
         _: Option<FileHandle>,
     ) -> Result<AttrReply, Errno> {
-        let attr = Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() };
-        Ok(AttrReply { attr, ttl: Duration::from_secs(60) })
+        Ok(empty_root())
     }
 
     fn lookup(&self, _: &Context<'_>, _: NodeId, _: &[u8]) -> Result<Entry, Errno> {
@@ -342,5 +346,50 @@ fn a_session_is_suspended_when_a_slow_request_is_answered() {
         assert_eq!(caller.join().unwrap().unwrap_err().kind(), std::io::ErrorKind::NotFound);
         eventually(|| unmounter.unmount(Unmount::Now).is_ok());
         assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+    });
+}
+
+/// A file system without names. It counts lookups.
+#[derive(Clone, Default)]
+struct Nameless(Arc<AtomicU64>);
+
+impl Handler for Nameless {
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        _: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        Ok(empty_root())
+    }
+
+    fn lookup(&self, _: &Context<'_>, _: NodeId, _: &[u8]) -> Result<Entry, Errno> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(Errno::NOENT)
+    }
+}
+
+/// Regression: a session that was suspended while it started made all its requests to the next one, whose
+/// handler had to answer them.
+#[test]
+fn a_suspended_session_makes_no_more_requests() {
+    on_uring(|setup| {
+        for round in 0..10 {
+            let nameless = Nameless::default();
+            let (_directory, session) = setup.session(nameless.clone());
+            let path = session.path().to_owned();
+            let suspender = session.suspender();
+            let server = std::thread::spawn(move || session.serve());
+            let fill = suspend(&suspender, &path);
+            let session = Session::resume(nameless.clone(), suspended(server), &setup.config);
+            let unmounter = session.unmounter();
+            let server = std::thread::spawn(move || session.serve());
+            fill.join().unwrap().unwrap();
+            eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+            assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+            // One call may have been in flight: its revalidation of the name fails, and it looks the name up.
+            let count = nameless.0.load(Ordering::Relaxed);
+            assert!(count <= 2, "{count} lookups in round {round}");
+        }
     });
 }
