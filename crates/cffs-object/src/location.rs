@@ -22,7 +22,7 @@ use crate::keys::{self, Keys};
 use crate::requests::{Counter, CountingConnector, Requests};
 use crate::secret::Secret;
 use crate::staging::Staging;
-use crate::store::{Client, Store};
+use crate::store::{Client, Store, Threads};
 
 /// How long the client itself repeats a request; after that, this crate checks the outcome first.
 const RETRY_FOR: Duration = Duration::from_secs(20);
@@ -245,6 +245,7 @@ impl Location {
             secret: None,
             place,
             parent: None,
+            threads: Threads::default(),
         };
         let service = service.trim_end_matches('/').to_owned();
         Ok(Location { name, root, client, prefix, version: None, service })
@@ -288,11 +289,6 @@ impl Location {
     /// A store that can send requests.
     pub(crate) fn connect(&self) -> Result<Store, Error> {
         Store::new(self.client.clone(), self.prefix.clone())
-    }
-
-    /// The store of this place, whose requests the threads of another store drive.
-    pub(crate) fn connect_as(&self, other: &Store) -> Store {
-        other.other(self.client.clone(), self.prefix.clone())
     }
 }
 
@@ -368,6 +364,7 @@ fn uncounted(store: Arc<dyn ObjectStore>, url: &str, bucket: &str) -> Client {
         secret: None,
         place,
         parent: None,
+        threads: Threads::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::{self, Place};
@@ -77,6 +78,27 @@ pub struct Client {
     pub place: Place,
     /// The directory with the directories of volumes.
     pub parent: Option<PathBuf>,
+    /// The threads of the stores in use.
+    pub threads: Threads,
+}
+
+/// Threads that drive the requests of all stores with clones of one client, while there is such a store.
+/// These share connections, which end with the threads that opened them.
+#[derive(Clone, Default)]
+pub struct Threads(Arc<Mutex<Weak<Runtime>>>);
+
+impl Threads {
+    fn start(&self) -> Result<Arc<Runtime>, Error> {
+        let mut running = self.0.lock();
+        if let Some(runtime) = running.upgrade() {
+            return Ok(runtime);
+        }
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(THREADS).thread_name("store").enable_all();
+        let runtime = Arc::new(runtime.build().map_err(Error::Runtime)?);
+        *running = Arc::downgrade(&runtime);
+        Ok(runtime)
+    }
 }
 
 /// The number of ranges requested concurrently: more than saturate the connection of one machine.
@@ -89,24 +111,9 @@ const THREADS: usize = 2;
 impl Store {
     /// Requests to the objects below the prefix.
     pub fn new(client: Client, prefix: Path) -> Result<Store, Error> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("store")
-            .enable_all()
-            .build()
-            .map_err(Error::Runtime)?;
-        Ok(Store::with_runtime(client, prefix, Arc::new(runtime)))
-    }
-
-    /// The same for another prefix and a clone of the client. The clones share connections, which the threads
-    /// of one store drive: without these, requests of the other stores fail.
-    pub fn other(&self, client: Client, prefix: Path) -> Store {
-        Store::with_runtime(client, prefix, Arc::clone(&self.runtime))
-    }
-
-    fn with_runtime(client: Client, prefix: Path, runtime: Arc<Runtime>) -> Store {
+        let runtime = client.threads.start()?;
         let home = client.parent.as_ref().map(|parent| Home::new(parent.join(prefix.as_ref())));
-        Store { client, prefix, runtime, home, vault: OnceLock::new() }
+        Ok(Store { client, prefix, runtime, home, vault: OnceLock::new() })
     }
 
     /// The volume, as the user names it.

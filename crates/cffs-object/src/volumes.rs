@@ -92,7 +92,7 @@ pub fn list(above: &Location) -> Result<Listing, Error> {
     let ask = || {
         while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
             let place = above.below(name);
-            let about = about(Arc::new(place.connect_as(&store)));
+            let about = place.connect().and_then(|store| about(Arc::new(store)));
             let found = (name.clone(), place.to_string(), about.transpose());
             all.lock().unwrap_or_else(PoisonError::into_inner).push(found);
         }

@@ -1,13 +1,14 @@
 //! `cffs publish`: makes a tree a version of a volume in an object store.
 
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{mem, thread};
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
@@ -25,7 +26,6 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::changes::Tree;
-use super::import::Watcher;
 use super::mark;
 use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
@@ -102,10 +102,10 @@ impl Publish {
             }
             None => None,
         };
-        let (files, is_first, interrupt) = self.open(&at.volume(), name).with_context(of)?;
-        interrupt.closes(files.volume());
-        let done = self.send(&files, &mut source, listed, &interrupt);
-        interrupt.finish();
+        let (files, is_first, progress) = self.open(&at.volume(), name).with_context(of)?;
+        progress.opened(files.volume());
+        let done = self.send(&files, &mut source, listed, &progress);
+        progress.sent();
         let closed = files.close();
         let done = done?;
         closed.with_context(of)?;
@@ -171,12 +171,12 @@ impl Publish {
         Ok(())
     }
 
-    /// Opens or creates the volume; also returns whether this is the first publish to it, and the interrupts
-    /// since then. Fails before anything is sent if the version already exists.
-    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<(Files, bool, Arc<Interrupt>)> {
+    /// Opens or creates the volume; also returns whether this is the first publish to it. Fails before
+    /// anything is sent if the version already exists.
+    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<(Files, bool, Arc<Progress>)> {
         let mut is_first = true;
         let kept = versions::list(volume);
-        let interrupt = Interrupt::hear()?;
+        let progress = Progress::start(self.quiet || self.json)?;
         let device = match kept {
             Ok(kept) if kept.iter().any(|version| version.name == name) => {
                 return Err(cffs_object::Error::VersionExists { name: name.to_owned() }.into());
@@ -205,7 +205,7 @@ impl Publish {
             let _ = files.close();
             return Err(error);
         }
-        Ok((files, is_first, interrupt))
+        Ok((files, is_first, progress))
     }
 
     /// Opens the volume again, and removes the attribute of the first publish. The version must exist: a
@@ -238,17 +238,17 @@ impl Publish {
         files: &Files,
         source: &mut From,
         listed: Option<Listed>,
-        interrupt: &Interrupt,
+        progress: &Progress,
     ) -> anyhow::Result<Done> {
-        let is_silent = self.quiet || self.json;
+        let mirror = |source: &mut dyn Source| {
+            let watch = |path: &[u8], failed: Option<&CopyCause>| progress.watch(path, failed);
+            let done = Mirror::new(files, source, &watch).since(listed).run();
+            done.map_err(|cause| CopyError { path: self.kept.clone(), cause }.into())
+        };
         match source {
             From::Directory(directory) if files.read_dir("/")?.is_empty() => {
-                let watcher = Watcher::new("publishing", is_silent);
-                let watch = Uninterrupted { watcher: &watcher, interrupt };
-                let copied =
-                    files::import(files, directory.path(), b"/", &CopyOptions::default(), &watch);
-                watcher.finish();
-                let made = copied?;
+                let options = CopyOptions::default();
+                let made = files::import(files, directory.path(), b"/", &options, progress)?;
                 Ok(Done {
                     copied: made.files
                         + made.directories
@@ -260,23 +260,9 @@ impl Publish {
                     ..Done::default()
                 })
             }
-            From::Directory(directory) => self.mirror(files, directory, listed, is_silent),
-            From::Image(image) => self.mirror(files, image, listed, is_silent),
+            From::Directory(directory) => mirror(directory),
+            From::Image(image) => mirror(image),
         }
-    }
-
-    fn mirror(
-        &self,
-        files: &Files,
-        source: &mut dyn Source,
-        listed: Option<Listed>,
-        is_silent: bool,
-    ) -> anyhow::Result<Done> {
-        let bar = progress::counter("publishing", None, "entries", is_silent);
-        let watch = |path: &[u8], failed: Option<&CopyCause>| watch(&bar, path, failed);
-        let done = Mirror::new(files, source, &watch).since(listed).run();
-        bar.finish_and_clear();
-        done.map_err(|cause| CopyError { path: self.kept.clone(), cause }.into())
     }
 
     fn print(&self, done: &Done) -> anyhow::Result<()> {
@@ -332,75 +318,119 @@ fn forget_first(volume: &Volume) -> anyhow::Result<()> {
     }
 }
 
-/// A SIGINT or SIGTERM closes the volume as soon as it is open, so that the next publish need not take it
-/// over, and ends the program; a second one ends it at once.
-struct Interrupt {
-    is_set: Arc<AtomicBool>,
-    /// Whether an interrupt ends the program, or all files were sent; only the first of both takes effect.
-    is_over: AtomicBool,
-    heard: UnixStream,
+/// The progress of a publish, on the screen and for interrupts.
+///
+/// The first SIGINT or SIGTERM closes the volume as soon as it is open, so that the next publish need not
+/// take it over, and ends the program. Once all files were sent, it has no effect. A second one ends the
+/// program at once.
+struct Progress {
+    bar: ProgressBar,
+    stage: Mutex<Stage>,
 }
 
-impl Interrupt {
-    fn hear() -> anyhow::Result<Arc<Interrupt>> {
+enum Stage {
+    Opening,
+    Sending(Arc<Volume>),
+    Completing,
+    /// The volume is closed, and the program ends.
+    Interrupted,
+}
+
+impl Progress {
+    fn start(is_silent: bool) -> anyhow::Result<Arc<Progress>> {
         let flag = Arc::new(AtomicBool::new(false));
-        let (heard, sender) = UnixStream::pair()?;
+        let (mut heard, sender) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, EXIT_CODE, flag.clone())?;
             signal_hook::flag::register(signal, flag.clone())?;
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        Ok(Arc::new(Interrupt { is_set: flag, is_over: AtomicBool::new(false), heard }))
-    }
-
-    /// Closes this volume after an interrupt, also after an earlier one.
-    fn closes(self: &Arc<Interrupt>, volume: &Arc<Volume>) {
-        let (interrupt, volume) = (Arc::clone(self), Arc::clone(volume));
+        let bar = progress::counter("publishing", None, "entries", is_silent);
+        let progress = Arc::new(Progress { bar, stage: Mutex::new(Stage::Opening) });
+        // The bar ends with the last reference, also if the publish fails.
+        let interrupted = Arc::downgrade(&progress);
         thread::spawn(move || {
-            let heard = (&interrupt.heard).read_exact(&mut [0]);
-            if heard.is_err() || interrupt.is_over.swap(true, Ordering::AcqRel) {
-                // If the volume was dropped, connections would end that the rest of the command uses.
-                loop {
-                    thread::park();
-                }
+            if heard.read_exact(&mut [0]).is_ok()
+                && let Some(progress) = interrupted.upgrade()
+            {
+                progress.interrupt();
             }
-            match volume.close() {
-                Ok(()) => note!("cffs publish: interrupted; the same command continues from here"),
-                Err(error) => note!("cffs publish: interrupted: {error}"),
-            }
-            process::exit(EXIT_CODE);
         });
+        Ok(progress)
     }
 
-    fn is_set(&self) -> bool {
-        self.is_set.load(Ordering::Acquire)
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ignores the first interrupt from now on: the program closes the volume, and makes the version. If an
-    /// interrupt came before, waits for the end of the program.
-    fn finish(&self) {
-        while self.is_over.swap(true, Ordering::AcqRel) {
-            thread::park();
+    fn interrupt(&self) {
+        let mut stage = self.stage();
+        self.bar.finish_and_clear();
+        if let Stage::Completing = *stage {
+            note!(
+                "cffs publish: interrupted after all files were sent; it ends when the version is complete"
+            );
+            return;
+        }
+        note!(
+            "cffs publish: interrupted; it ends when the volume is closed, and the same command continues \
+             from here"
+        );
+        if let Stage::Sending(volume) = mem::replace(&mut *stage, Stage::Interrupted) {
+            drop(stage);
+            end(&volume);
+        }
+    }
+
+    /// The volume is open; ends the program if an interrupt came before.
+    fn opened(&self, volume: &Arc<Volume>) {
+        let mut stage = self.stage();
+        match *stage {
+            Stage::Interrupted => end(volume),
+            _ => *stage = Stage::Sending(Arc::clone(volume)),
+        }
+    }
+
+    /// All files were sent: the program closes the volume, and makes the version. If an interrupt came before,
+    /// waits for the end of the program.
+    fn sent(&self) {
+        let mut stage = self.stage();
+        if let Stage::Interrupted = *stage {
+            drop(stage);
+            loop {
+                thread::park();
+            }
+        }
+        *stage = Stage::Completing;
+        self.bar.finish_and_clear();
+    }
+
+    /// Shows a copied file, or a failure before an interrupt.
+    fn watch(&self, path: &[u8], failed: Option<&CopyCause>) {
+        match failed {
+            None => self.bar.inc(1),
+            Some(_) if matches!(*self.stage(), Stage::Interrupted) => {}
+            Some(cause) => self.bar.suspend(|| note!("cffs: {}: {cause}", printable(path))),
         }
     }
 }
 
-/// Shows copied files, and failures before an interrupt.
-struct Uninterrupted<'a> {
-    watcher: &'a Watcher,
-    interrupt: &'a Interrupt,
-}
-
-impl Observer for Uninterrupted<'_> {
-    fn copied(&self, path: &Path, bytes: u64) {
-        self.watcher.copied(path, bytes);
+impl Observer for Progress {
+    fn copied(&self, path: &Path, _: u64) {
+        self.watch(path.as_os_str().as_bytes(), None);
     }
 
     fn failed(&self, error: &CopyError) {
-        if !self.interrupt.is_set() {
-            self.watcher.failed(error);
-        }
+        self.watch(error.path.as_os_str().as_bytes(), Some(&error.cause));
     }
+}
+
+/// Ends the program after an interrupt.
+fn end(volume: &Volume) -> ! {
+    if let Err(error) = volume.close() {
+        note!("cffs publish: closing the volume: {error}");
+    }
+    process::exit(EXIT_CODE)
 }
 
 /// The source: a directory or a volume.
@@ -423,14 +453,5 @@ impl From {
         };
         tree.changes(since, add)?;
         Ok(listed)
-    }
-}
-
-fn watch(bar: &ProgressBar, path: &[u8], failed: Option<&CopyCause>) {
-    match failed {
-        None => bar.inc(1),
-        Some(cause) => {
-            bar.suspend(|| note!("cffs: {}: {cause}", printable(path)));
-        }
     }
 }

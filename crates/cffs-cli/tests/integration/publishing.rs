@@ -8,12 +8,19 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::store_server::{SECRET, StoreServer};
 use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 
 const NOBODY: u32 = 65534;
 /// The number of files of 1 MiB in a publish that is killed.
 const FILES: u8 = 96;
 const MIB: usize = 1 << 20;
+const INTERRUPTED: &str = "cffs publish: interrupted; it ends when the volume is closed, and the same command \
+                           continues from here\n";
+const SENT: &str =
+    "cffs publish: interrupted after all files were sent; it ends when the version is complete\n";
 
 struct Published {
     scratch: Scratch,
@@ -298,12 +305,12 @@ fn an_interrupt_at_any_time_leaves_a_volume_that_the_same_command_continues() {
         let ended = publish.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         match ended.status.code() {
-            Some(0) => outcomes[0] += 1,
+            Some(0) => {
+                assert!(said == SENT || said.is_empty(), "{said}");
+                outcomes[0] += 1;
+            }
             Some(130) => {
-                assert_eq!(
-                    said,
-                    "cffs publish: interrupted; the same command continues from here\n"
-                );
+                assert_eq!(said, INTERRUPTED);
                 published.done(&tree, "1");
                 outcomes[1] += 1;
             }
@@ -312,6 +319,46 @@ fn an_interrupt_at_any_time_leaves_a_volume_that_the_same_command_continues() {
         published.is("1", &tree);
     }
     println!("{outcomes:?} completed and interrupted");
+}
+
+/// An interrupt while the version is made is too late, and changes nothing. Regression: it dropped the volume,
+/// and with it connections that the rest of the command used.
+#[test]
+fn an_interrupt_after_all_files_were_sent_changes_nothing() {
+    let scratch = Scratch::new();
+    let tree = tree(&scratch);
+    let Some(mut slow) = StoreServer::start(&scratch) else { return };
+    let direct = slow.endpoint.clone();
+    let Some(_line) = slow.put_behind_line(&["--delay-ms", "100"]) else { return };
+    let from = tree.to_str().expect("UTF-8");
+    let publishes: Vec<_> = (0..16)
+        .map(|round| {
+            let name = format!("tree-{round}");
+            let url = format!("s3://bucket/{name}@1");
+            let mut command = slow.cffs(&scratch, SECRET, &["publish", "--json", from, &url]);
+            let publish = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+            let head = scratch.path().join(format!("store/bucket/{name}/head"));
+            let publish = publish.expect("it starts");
+            thread::spawn(move || {
+                // The release of the volume. The version follows, and the end of the first publish.
+                wait_for(|| head.exists());
+                thread::sleep(Duration::from_millis(round * 100));
+                kill_process(Pid::from_child(&publish), Signal::INT).expect("sent");
+                (url, publish.wait_with_output().expect("it ends"))
+            })
+        })
+        .collect();
+    let mut late = 0;
+    for publish in publishes {
+        let (url, ended) = publish.join().expect("no panic");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(0), "{url}: {said}");
+        late += usize::from(said == SENT);
+        assert!(said == SENT || said.is_empty(), "{said}");
+        let mut cat = slow.cffs(&scratch, SECRET, &["cat", &url, "/d/one"]);
+        assert_eq!(succeed(cat.env("AWS_ENDPOINT_URL", &direct)), "one");
+    }
+    assert!(late > 0, "no interrupt came before the end");
 }
 
 /// An interrupted publish closes the volume: the next one continues, without a takeover.
@@ -335,7 +382,7 @@ fn an_interrupted_publish_is_continued() {
         let ended = publish.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(code), "{said}");
-        assert_eq!(said, "cffs publish: interrupted; the same command continues from here\n");
+        assert_eq!(said, INTERRUPTED);
         assert_eq!(succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url)), "");
     }
     let [copied, same, removed] = published.done(&tree, "3");
