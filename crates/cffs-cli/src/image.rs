@@ -1,5 +1,6 @@
 //! Opens an image or a device that other programs may be using, or a volume in a store.
 
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -62,11 +63,14 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
         Err(OpenError::InUse { by, .. }) => by,
         outcome => return Ok(outcome?),
     };
-    let part = if is_elsewhere(&user) { "a part of " } else { "" };
+    let name = match process(&user).map_or(Ordering::Equal, |process| process.begins) {
+        Ordering::Equal => path.display().to_string(),
+        Ordering::Greater => format!("a part of {}", path.display()),
+        Ordering::Less => format!("a device of which {} is a part", path.display()),
+    };
     if let Some(mounted) = mounts::of_source(path).or_else(|| served_by(&user)) {
         bail!(
-            "{part}{} is mounted on {}{}; unmount it first: cffs umount {}",
-            path.display(),
+            "{name} is mounted on {}{}; unmount it first: cffs umount {}",
             mounted.directory.display(),
             process(&user)
                 .map(|process| format!(" by process {}", process.pid))
@@ -74,8 +78,8 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
             mounted.directory.display(),
         );
     }
-    if let Some(where_mounted) = mounted_elsewhere(path, &user) {
-        bail!("{part}{where_mounted}");
+    if let Some(where_mounted) = mounted_elsewhere(&name, &user) {
+        bail!("{where_mounted}");
     }
     if let Ok(server) = control::identity_of_server(path) {
         let (path, pid, how) = (path.display(), server.pid, server.transport);
@@ -224,7 +228,7 @@ fn process(user: &User) -> Option<&Process> {
 
 /// Whether the program has the volume in another part of the image open.
 fn is_elsewhere(user: &User) -> bool {
-    process(user).is_some_and(|process| process.is_elsewhere)
+    process(user).is_some_and(Process::is_elsewhere)
 }
 
 /// The mount that a process serves, possibly from an image with another path.
@@ -239,7 +243,7 @@ fn mount_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
 }
 
 /// Says where the volume is mounted, and how to unmount it, if that is in another mount namespace.
-fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
+fn mounted_elsewhere(name: &str, user: &User) -> Option<String> {
     let (process, mounted) = mount_elsewhere(user)?;
     // The command needs the /proc of its process namespace. A user can enter a mount namespace only together
     // with the user namespace that it belongs to. To return to the process namespace of this command, it
@@ -253,9 +257,8 @@ fn mounted_elsewhere(path: &Path, user: &User) -> Option<String> {
         (false, false) => "nsenter -U --preserve-credentials -m -p",
     };
     Some(format!(
-        "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
+        "{name} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
          first: {enter} -t {pid} cffs umount {directory}",
-        path = path.display(),
         directory = mounted.inside(process.pid).display(),
         pid = process.pid,
     ))
@@ -301,7 +304,7 @@ pub fn directory_elsewhere(path: &Path) -> anyhow::Result<Option<PathBuf>> {
 /// the error says where.
 pub fn not_mounted_elsewhere(path: &Path) -> anyhow::Result<()> {
     let Some(user) = user_of(path) else { return Ok(()) };
-    let elsewhere = mounted_elsewhere(path, &user);
+    let elsewhere = mounted_elsewhere(&path.display().to_string(), &user);
     let elsewhere =
         elsewhere.or_else(|| hidden_server(path, &user).map(|server| server.to_string()));
     elsewhere.map_or(Ok(()), |where_mounted| Err(anyhow!(where_mounted)))

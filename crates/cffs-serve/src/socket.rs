@@ -190,7 +190,7 @@ fn server_of(image: &Path) -> Option<u32> {
         Err(OpenError::InUse {
             by: User::Writer(Some(process)) | User::Reader(Some(process)),
             ..
-        }) if !process.is_elsewhere => Some(process.pid),
+        }) if !process.is_elsewhere() => Some(process.pid),
         _ => None,
     };
     user(Access::ReadOnly)

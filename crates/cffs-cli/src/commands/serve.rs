@@ -290,7 +290,7 @@ impl Serve {
             Err(OpenError::InUse {
                 by: User::Writer(Some(process)) | User::Reader(Some(process)),
                 ..
-            }) if !process.is_elsewhere => Ok((process.pid, process.to_string())),
+            }) if !process.is_elsewhere() => Ok((process.pid, process.to_string())),
             Err(error) => {
                 image::not_mounted_elsewhere(&self.source)?;
                 Err(error).with_context(|| "finding the server")

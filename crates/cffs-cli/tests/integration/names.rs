@@ -300,6 +300,11 @@ fn a_disk_image_does_not_name_the_volume_of_a_partition_in_it() {
         let info = succeed(&mut run(&scratch, &["info", "--json", "NAME"], part));
         assert!(info.contains("\"label\": \"part\""), "{options}: {info}");
         scratch.umount();
+        succeed(scratch.cffs(mount).arg(&disk).arg(scratch.mountpoint()));
+        let said = fail(1, &mut run(&scratch, &["info", "NAME"], part));
+        let expected = format!("a device of which {} is a part is mounted on ", part.display());
+        assert!(said.contains(&expected), "{said}");
+        scratch.umount();
         drop(attached);
         let info = succeed(&mut run(&scratch, &["info", "--json", "NAME"], &disk));
         assert!(info.contains("\"label\": \"whole\""), "{options}: {info}");

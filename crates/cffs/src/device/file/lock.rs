@@ -4,9 +4,11 @@
 //! link, a bind mount or another mount namespace makes no difference. A lock for writing takes a descriptor
 //! that is open for writing: a user who may only read the file cannot lock it as a writer.
 
+use std::cmp::Ordering;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -97,9 +99,16 @@ pub struct Process {
     pub name: String,
     /// The user that it runs as.
     pub uid: u32,
-    /// Whether its lock begins at another byte of the file: then it has another volume open, such as one in a
-    /// partition of the image.
-    pub is_elsewhere: bool,
+    /// Where its lock begins, compared with the device. Elsewhere, it has another volume open: after the
+    /// beginning, one in a part of the device, and before it, one of which the device is a part.
+    pub begins: Ordering,
+}
+
+impl Process {
+    /// Whether it has another volume open, in a part of the device or around it.
+    pub fn is_elsewhere(&self) -> bool {
+        self.begins.is_ne()
+    }
 }
 
 impl std::fmt::Display for Process {
@@ -109,37 +118,41 @@ impl std::fmt::Display for Process {
 }
 
 /// The process that has a lock of this kind in a range of the file, if the system shows it: users see their
-/// own processes, root sees all.
+/// own processes, root sees all. Of several, one whose lock begins where the range does.
 pub(super) fn holder(file: &File, span: Span, kind: Use) -> Option<Process> {
     let wanted = file.metadata().ok()?;
     let locked = |process: fs::DirEntry| {
-        let locked = locked_by(&process, &wanted, span, kind)?;
-        Some((process, locked))
+        let locked = locked_by(&process.path(), &wanted, span, kind).unwrap_or_default();
+        locked.into_iter().map(move |locked| (process.path(), locked))
     };
-    let (process, locked) = fs::read_dir("/proc").ok()?.flatten().find_map(locked)?;
-    let pid = process.file_name().to_str()?.parse().ok()?;
-    let name = fs::read(process.path().join("comm")).unwrap_or_default();
+    let all = fs::read_dir("/proc").ok()?.flatten().flat_map(locked);
+    let (process, locked) = all.min_by_key(|(_, locked)| locked.start != span.start)?;
+    let pid = process.file_name()?.to_str()?.parse().ok()?;
+    let name = fs::read(process.join("comm")).unwrap_or_default();
     let name = name.trim_ascii().escape_ascii().to_string();
-    let is_elsewhere = locked.start != span.start;
-    Some(Process { pid, name, uid: process.metadata().ok()?.uid(), is_elsewhere })
+    let uid = process.metadata().ok()?.uid();
+    Some(Process { pid, name, uid, begins: locked.start.cmp(&span.start) })
 }
 
-/// A range that a process has locked, and that overlaps this one.
-fn locked_by(process: &fs::DirEntry, wanted: &fs::Metadata, span: Span, kind: Use) -> Option<Span> {
-    process.file_name().to_str()?.parse::<u32>().ok()?;
-    for descriptor in fs::read_dir(process.path().join("fd")).ok()?.flatten() {
-        let Ok(open) = fs::metadata(descriptor.path()) else { continue };
-        if (open.dev(), open.ino()) != (wanted.dev(), wanted.ino()) {
-            continue;
-        }
-        let info = process.path().join("fdinfo").join(descriptor.file_name());
+/// The ranges that a process has locked, and that overlap this one.
+fn locked_by(process: &Path, wanted: &fs::Metadata, span: Span, kind: Use) -> Option<Vec<Span>> {
+    process.file_name()?.to_str()?.parse::<u32>().ok()?;
+    let mut all = Vec::new();
+    for descriptor in fs::read_dir(process.join("fd")).ok()?.flatten() {
+        let info = process.join("fdinfo").join(descriptor.file_name());
         let Ok(info) = fs::read_to_string(info) else { continue };
-        let mut locked = info.lines().filter_map(|line| locked_range(line, kind));
-        if let Some(locked) = locked.find(|locked| locked.overlaps(span)) {
-            return Some(locked);
+        let locked = info.lines().filter_map(|line| locked_range(line, kind));
+        let locked: Vec<Span> = locked.filter(|locked| locked.overlaps(span)).collect();
+        // A file without such a lock is not accessed: its file system may not answer.
+        let is_wanted = || {
+            let open = fs::metadata(descriptor.path());
+            open.is_ok_and(|open| (open.dev(), open.ino()) == (wanted.dev(), wanted.ino()))
+        };
+        if !locked.is_empty() && is_wanted() {
+            all.extend(locked);
         }
     }
-    None
+    Some(all)
 }
 
 /// A line is `lock:  1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 0 EOF`, with the first and the last byte.

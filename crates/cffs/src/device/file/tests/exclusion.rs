@@ -3,12 +3,13 @@
 //! Two loop devices, or an image and a loop device over it, could be mounted at the same time, and writes
 //! through one were lost when the other was unmounted.
 
+use std::cmp::Ordering;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use super::*;
 use crate::device::Excluded;
-use crate::device::file::lock::Span;
+use crate::device::file::lock::{Span, Use};
 
 fn written_by_somebody(outcome: Result<FileDevice, OpenError>) {
     match outcome {
@@ -74,6 +75,28 @@ fn an_image_is_made_only_for_its_owner() {
     std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
     drop(scratch.create(8192));
     assert_eq!(std::fs::metadata(scratch.path()).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+/// Of several volumes in one file, the one that begins at the same byte is in use. Regression: the first lock
+/// that was found decided.
+#[test]
+fn the_holder_of_a_range_is_the_one_that_begins_with_it() {
+    let scratch = Scratch::new();
+    drop(scratch.create(8192));
+    let open = || File::options().read(true).write(true).open(scratch.path()).unwrap();
+    let [first, second, third] = [0, 4096, 6144].map(|start| Span { start, len: Some(1024) });
+    let (later, sooner, own) = (open(), open(), open());
+    let begins = |span| lock::holder(&own, span, Use::Writes).map(|process| process.begins);
+    assert_eq!(begins(Span::ALL), None);
+    assert_eq!(lock::lock(&later, third, Access::ReadWrite).unwrap(), None);
+    assert_eq!(begins(Span::ALL), Some(Ordering::Greater));
+    assert_eq!(begins(Span { start: 6656, len: None }), Some(Ordering::Less));
+    assert_eq!(lock::lock(&later, second, Access::ReadWrite).unwrap(), None);
+    assert_eq!(begins(Span { start: 6144, len: None }), Some(Ordering::Equal));
+    assert_eq!(begins(Span { start: 4096, len: None }), Some(Ordering::Equal));
+    assert_eq!(lock::lock(&sooner, first, Access::ReadWrite).unwrap(), None);
+    assert_eq!(begins(Span::ALL), Some(Ordering::Equal));
+    assert_eq!(lock::holder(&own, Span::ALL, Use::Reads), None);
 }
 
 #[test]
