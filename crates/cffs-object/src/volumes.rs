@@ -58,6 +58,9 @@ pub struct About {
     pub is_encrypted: bool,
     /// Whether its deletion has begun, and is in progress or was interrupted.
     pub is_being_deleted: bool,
+    /// Whether it was completed; otherwise a program is making it, or was interrupted. `None` if that is
+    /// sealed.
+    pub is_complete: Option<bool>,
     /// Its size in bytes, unless that is sealed, or the volume was not completed.
     pub size_bytes: Option<u64>,
     /// Whether a program has it open for writing.
@@ -135,17 +138,17 @@ fn about(store: Arc<Store>) -> Result<Option<About>, Error> {
     let Some(marker) = unlock::find_marker(&store)? else { return Ok(None) };
     let encoded = marker.encoded(&store)?;
     let (uuid, is_encrypted) = (encoded.uuid(), matches!(encoded, Encoded::Sealed { .. }));
+    let mut about = About {
+        uuid,
+        is_encrypted,
+        is_being_deleted: marker.is_tombstone,
+        is_complete: Some(true),
+        size_bytes: None,
+        in_use: InUse::No,
+        changed: None,
+    };
     if marker.is_tombstone {
-        let (size_bytes, in_use, changed) = (None, InUse::No, None);
-        let is_being_deleted = true;
-        return Ok(Some(About {
-            uuid,
-            is_encrypted,
-            is_being_deleted,
-            size_bytes,
-            in_use,
-            changed,
-        }));
+        return Ok(Some(about));
     }
     let format = match encoded {
         Encoded::Plain(format) => Some(format),
@@ -156,12 +159,17 @@ fn about(store: Arc<Store>) -> Result<Option<About>, Error> {
         },
     };
     let last = Last::of(&store)?;
-    let (size_bytes, in_use) = match format {
-        Some(format) => last.state(&store, &format)?,
-        None => (None, InUse::Sealed),
-    };
-    let (is_being_deleted, changed) = (false, last.made);
-    Ok(Some(About { uuid, is_encrypted, is_being_deleted, size_bytes, in_use, changed }))
+    about.changed = last.made;
+    match format {
+        Some(format) => {
+            let record = last.slot.map(|slot| history::read_record(&store, slot)).transpose()?;
+            let record = record.map(|(record, _)| record);
+            (about.size_bytes, about.in_use) = last.state(&store, &format, record.as_ref())?;
+            about.is_complete = Some(last.is_complete(&store, record.as_ref())?);
+        }
+        None => (about.in_use, about.is_complete) = (InUse::Sealed, None),
+    }
+    Ok(Some(about))
 }
 
 /// The end of a volume's history, by the names of objects.
@@ -187,14 +195,18 @@ impl Last {
     }
 
     /// The size of the volume, and whether it is in use.
-    fn state(&self, store: &Arc<Store>, format: &Format) -> Result<(Option<u64>, InUse), Error> {
-        let Some(slot) = self.slot else {
+    fn state(
+        &self,
+        store: &Arc<Store>,
+        format: &Format,
+        record: Option<&Record>,
+    ) -> Result<(Option<u64>, InUse), Error> {
+        let Some(record) = record else {
             // A clone that was not opened yet has only a map.
             let Some((map, _)) = &self.map else { return Ok((None, InUse::No)) };
             let head = store.get(map, Some(0..Record::head_bytes(0) as u64))?;
             return Ok((Record::size_of(&head), InUse::No));
         };
-        let (record, _) = history::read_record(store, slot)?;
         let size_bytes = Some(record.size_bytes).filter(|bytes| *bytes > 0);
         if record.kind == Kind::Release {
             return Ok((size_bytes, InUse::No));
@@ -205,6 +217,17 @@ impl Last {
             (holder, standing)
         };
         Ok((size_bytes, InUse::Yes(holder.map(standing))))
+    }
+
+    /// Whether the volume was completed. One that was released once, and a clone, have a map.
+    fn is_complete(&self, store: &Store, record: Option<&Record>) -> Result<bool, Error> {
+        if self.map.is_some() || record.is_some_and(|record| !record.extents.is_empty()) {
+            return Ok(true);
+        }
+        match History::read(store) {
+            Err(Error::Unmade { .. }) => Ok(false),
+            history => history.map(|_| true),
+        }
     }
 
     /// The mark of the writer. It writes it with the first record after its claim, which is collected later;

@@ -308,6 +308,17 @@ fn begin_first(files: &Files, uuid: &[u8]) -> anyhow::Result<()> {
     Ok(set_own_xattr(volume, root, FIRST, uuid, XattrMode::Any)?)
 }
 
+/// Whether the first publish to a volume has begun, and was not completed.
+pub fn is_first_begun(url: &Path, place: &Location) -> anyhow::Result<bool> {
+    let options = cffs_object::OpenOptions { read_only: true, ..image::command_options(false) };
+    let device = LogDevice::open(place, options)?;
+    let uuid = device.uuid();
+    let volume = image::open_volume(url, device, image::read_only())?;
+    let is_begun = own_xattr(&volume, InodeNo::ROOT, FIRST).is_ok_and(|begun| begun == uuid);
+    volume.close()?;
+    Ok(is_begun)
+}
+
 fn forget_first(volume: &Volume) -> anyhow::Result<()> {
     match own_xattr(volume, InodeNo::ROOT, FIRST) {
         Err(Error::NoAttribute) => Ok(()),

@@ -12,6 +12,7 @@ use cffs_serve::socket;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::publish;
 use crate::output::{self, note, say};
 use crate::{image, names};
 
@@ -75,8 +76,16 @@ impl Snapshot {
                 versions::remove(&place(kept)?).with_context(|| kept.display().to_string())?;
             }
             What::Ls { volume, json } => {
-                let all = versions::list(&place(volume)?)
-                    .with_context(|| volume.display().to_string())?;
+                let (at, of) = (place(volume)?, || volume.display().to_string());
+                let all = versions::list(&at).with_context(of)?;
+                // This also fails if the volume itself was not completed.
+                if all.is_empty() && publish::is_first_begun(volume, &at).with_context(of)? {
+                    note!(
+                        "cffs snapshot: {}: its first publish is in progress or was interrupted; the same \
+                         command continues it",
+                        of()
+                    );
+                }
                 if *json {
                     output::json(&Value::from_iter(all.iter().map(as_json)))?;
                     return Ok(ExitCode::SUCCESS);

@@ -248,6 +248,7 @@ fn a_volume_that_was_not_completed_is_made_again() {
         command
     };
     let mkfs = ["mkfs", "-q", "--size", "1G"];
+    let above = format!("file://{}", published.scratch.path().display());
     for has_claim in [false, true] {
         for is_published in [false, true] {
             succeed(&mut cffs(&mkfs));
@@ -260,9 +261,13 @@ fn a_volume_that_was_not_completed_is_made_again() {
                     fs::remove_file(record.path()).expect("removed");
                 }
             }
-            for arguments in
-                [&["ls"][..], &["info"], &["fsck", "-p", "--take-over"], &["destroy", "--yes"]]
-            {
+            for arguments in [
+                &["ls"][..],
+                &["info"],
+                &["snapshot", "ls"],
+                &["fsck", "-p", "--take-over"],
+                &["destroy", "--yes"],
+            ] {
                 let mut command = cffs(arguments);
                 let output = command.stdin(Stdio::null()).output().expect("it starts");
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -270,6 +275,12 @@ fn a_volume_that_was_not_completed_is_made_again() {
                 let remedy = "cffs mkfs or cffs publish makes it again, and cffs destroy --force";
                 assert!(said.contains(remedy) && said.lines().count() == 1, "{said}");
             }
+            let list = |options: &[&str]| {
+                let mut command = published.scratch.cffs(["ls"]);
+                succeed(command.args(options).arg(&above))
+            };
+            assert!(list(&[]).contains("not completed"), "{}", list(&[]));
+            assert!(list(&["--json"]).contains("\"complete\":false"), "{}", list(&["--json"]));
             match is_published {
                 true => {
                     published.done(&tree, "1");
@@ -383,7 +394,11 @@ fn an_interrupted_publish_is_continued() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(code), "{said}");
         assert_eq!(said, INTERRUPTED);
-        assert_eq!(succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url)), "");
+        let listed = published.scratch.cffs(["snapshot", "ls"]).arg(&published.url).output();
+        let listed = listed.expect("it starts");
+        assert!(listed.status.success() && listed.stdout.is_empty(), "{listed:?}");
+        let said = String::from_utf8_lossy(&listed.stderr).into_owned();
+        assert!(said.contains("its first publish is in progress or was interrupted"), "{said}");
     }
     let [copied, same, removed] = published.done(&tree, "3");
     // The second one may have copied all others before it saw the signal.

@@ -94,6 +94,7 @@ fn print(volumes: &[Found]) -> anyhow::Result<()> {
 fn state(about: &About) -> String {
     match &about.in_use {
         _ if about.is_being_deleted => String::from("being deleted"),
+        _ if about.is_complete == Some(false) => String::from("not completed"),
         InUse::No => String::from("no"),
         InUse::Sealed => String::from("?"),
         InUse::Yes(None) => String::from("yes"),
@@ -116,7 +117,8 @@ fn in_json(found: &Found) -> Value {
         Ok(about) => about,
         Err(error) => return json!({ "name": name, "url": url, "error": error.to_string() }),
     };
-    let About { uuid, is_encrypted, is_being_deleted, size_bytes, in_use, changed } = about;
+    let About { uuid, is_encrypted, is_being_deleted, is_complete, size_bytes, in_use, changed } =
+        about;
     let (is_in_use, holder) = match in_use {
         InUse::No => (Some(false), None),
         InUse::Sealed => (None, None),
@@ -136,6 +138,7 @@ fn in_json(found: &Found) -> Value {
         "store_uuid": Uuid::from_bytes(*uuid).to_string(),
         "encrypted": is_encrypted,
         "being_deleted": is_being_deleted,
+        "complete": is_complete,
         "size_bytes": size_bytes,
         "in_use": is_in_use,
         "in_use_by": holder,
