@@ -403,14 +403,24 @@ fn a_reserve_is_kept_from_the_users_of_a_mount() {
         let said = fail(1, &mut as_user(script));
         assert!(said.contains("No space left"), "{script}: {said}");
     }
-    // Regression: writes that began outside the reserve, or within a block, wrote only a part.
-    let mut file = fs::File::create(dir.join("root")).expect("created");
-    let bytes = vec![1; 400_001];
-    for _ in 0..25 {
-        assert_eq!(file.write(&bytes).expect("root goes on"), bytes.len());
+    // Regression: writes that began outside the reserve, or within a block, wrote only a part. Likewise appends
+    // after another front end has joined, which go to the end that the server knows.
+    let (root, bytes) = (dir.join("root"), vec![1; 400_001]);
+    for is_append in [false, true] {
+        let mut file = fs::File::options();
+        let mut file = file.create(true).write(true).append(is_append).open(&root).expect("made");
+        for _ in 0..25 {
+            assert_eq!(file.write(&bytes).expect("root goes on"), bytes.len());
+        }
+        assert_eq!(file.metadata().expect("there").len(), 25 * bytes.len() as u64);
+        drop(file);
+        assert!(fs::read(&root).expect("read").iter().all(|byte| *byte == 1));
+        fs::remove_file(&root).expect("removed");
+        let fill = "rm user && dd if=/dev/zero of=user bs=64k count=100 && mkdir -p new";
+        succeed(&mut as_user(fill));
+        succeed(scratch.cffs(["import", "-q"]).arg(&dir).arg("/etc/passwd").arg("/joined"));
+        fail(1, &mut as_user("dd if=/dev/zero of=user bs=64k"));
     }
-    drop(file);
-    succeed(&mut as_user("rm user && dd if=/dev/zero of=user bs=64k count=100 && mkdir new"));
     scratch.umount();
     scratch.assert_clean();
 }

@@ -65,31 +65,31 @@ impl Adapter {
         write: &Write<'_>,
     ) -> Result<usize> {
         let is_append = write.flags & (O_APPEND | O_DIRECT) == O_APPEND && !write.from_cache;
-        if !is_append || !self.caches.is_shared() {
-            return self.write(cx, node, write);
+        let is_append = is_append && self.caches.is_shared();
+        // Returns how many bytes were written, and where.
+        let write_from = |done: usize| {
+            let (data, offset) = (&write.data[done..], write.offset + done as u64);
+            self.as_caller(cx, "write", |volume, caller| match is_append {
+                true => volume
+                    .append(caller, ino(node), data)
+                    .map(|(written, end)| (written, end - written as u64)),
+                false => volume.write(caller, ino(node), offset, data).map(|all| (all, offset)),
+            })
+        };
+        let (mut written, start) = write_from(0)?;
+        let mut is_elsewhere = start != write.offset;
+        // If the space for all users ended within this write, the caller may have reserved space for the rest.
+        if written < write.data.len()
+            && let Ok((rest, at)) = write_from(written)
+        {
+            // Another program may have appended between the two.
+            is_elsewhere |= at != start + written as u64;
+            written += rest;
         }
-        let (written, end) = self.as_caller(cx, "write", |volume, caller| {
-            volume.append(caller, ino(node), write.data)
-        })?;
-        let start = end - written as u64;
-        if start != write.offset {
+        if is_elsewhere {
             self.caches.drop_cached(vec![ino(node)], start.min(write.offset));
         }
         Ok(written)
-    }
-
-    fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
-        let write_from = |done: usize| {
-            self.as_caller(cx, "write", |volume, caller| {
-                volume.write(caller, ino(node), write.offset + done as u64, &write.data[done..])
-            })
-        };
-        let done = write_from(0)?;
-        if done == write.data.len() {
-            return Ok(done);
-        }
-        // The space for all users ended within this write. The caller may have reserved space for the rest.
-        Ok(done + write_from(done).unwrap_or(0))
     }
 
     /// Creates a file with a name.
