@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -280,10 +281,16 @@ fn hidden_server(path: &Path, user: &User) -> Option<HiddenServer> {
 }
 
 /// The program that has the volume on an image or a device open, if that excludes others.
-fn user_of(path: &Path) -> Option<User> {
+fn user_of(path: &Path) -> anyhow::Result<Option<User>> {
     match FileDevice::open(path, Access::ReadOnly) {
-        Err(OpenError::InUse { by, .. }) if !is_elsewhere(&by) => Some(by),
-        _ => None,
+        Err(OpenError::InUse { by, .. }) if !is_elsewhere(&by) => Ok(Some(by)),
+        Err(OpenError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            bail!(
+                "{}: finding its server takes permission to read it; run this as its owner or as root",
+                path.display()
+            )
+        }
+        _ => Ok(None),
     }
 }
 
@@ -293,7 +300,7 @@ fn user_of(path: &Path) -> Option<User> {
 ///
 /// It has a server of another user, which answers no queries of this one.
 pub fn directory_elsewhere(path: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let Some(user) = user_of(path) else { return Ok(None) };
+    let Some(user) = user_of(path)? else { return Ok(None) };
     match hidden_server(path, &user) {
         Some(server) => bail!("{server}"),
         None => Ok(mount_elsewhere(&user).map(|(_, mounted)| mounted.directory)),
@@ -303,7 +310,7 @@ pub fn directory_elsewhere(path: &Path) -> anyhow::Result<Option<PathBuf>> {
 /// Fails if the volume on an image is mounted in another mount namespace, or has a server of another user;
 /// the error says where.
 pub fn not_mounted_elsewhere(path: &Path) -> anyhow::Result<()> {
-    let Some(user) = user_of(path) else { return Ok(()) };
+    let Some(user) = user_of(path)? else { return Ok(()) };
     let elsewhere = mounted_elsewhere(&path.display().to_string(), &user);
     let elsewhere =
         elsewhere.or_else(|| hidden_server(path, &user).map(|server| server.to_string()));

@@ -7,9 +7,12 @@ use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use cffs::printable;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use nix::libc;
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,13 +35,33 @@ pub fn stdout() -> Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(named)
+        match WAS_CLOSED.load(Ordering::Relaxed) {
+            true => Err(named(Errno::BADF.into())),
+            false => self.0.write(bytes).map_err(named),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush().map_err(named)
     }
 }
+
+/// Whether standard output was closed when the program started. Rust's runtime then opens `/dev/null` in its
+/// place, where a command's result would be lost without an error.
+static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: the C library calls each function in this section once, before Rust's runtime starts. The function
+// needs nothing of the runtime: it makes a system call and sets a variable.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEFORE_THE_RUNTIME: extern "C" fn() = {
+    extern "C" fn look() {
+        // SAFETY: F_GETFD takes any number, and fails if no descriptor has it.
+        let found = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+        WAS_CLOSED.store(found == -1, Ordering::Relaxed);
+    }
+    look
+};
 
 /// Names standard output in the error, so that "no space left" is not attributed to the volume.
 fn named(error: io::Error) -> io::Error {

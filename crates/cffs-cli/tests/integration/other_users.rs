@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use crate::harness::nfs::{ANY_PORT, started};
 use crate::harness::{Scratch, can_mount, fail, succeed};
 
 /// A volume that root has mounted for all users.
@@ -62,4 +63,50 @@ fn only_the_owner_of_a_mount_and_root_may_unmount_it() {
     }
     scratch.umount();
     succeed(scratch.cffs(["ls"]).arg(scratch.image()));
+}
+
+/// Regression: the message said that the image is not served.
+#[test]
+fn commands_about_a_served_image_that_the_user_may_not_read_say_so() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    fs::set_permissions(scratch.image(), PermissionsExt::from_mode(0o600)).expect("set");
+    let port = started(
+        scratch
+            .cffs(["serve", "--nfs", ANY_PORT, "--export", "/:no_root_squash,insecure"])
+            .arg("-o")
+            .arg(scratch.log_option())
+            .arg(scratch.image()),
+    );
+    assert!(port > 0);
+    for arguments in [&["stats"][..], &["sync"], &["serve", "--exports"]] {
+        let mut command = scratch.cffs_by_nobody([]);
+        let said = fail(1, command.args(arguments).arg(scratch.image()));
+        assert!(said.contains("run this as its owner or as root"), "{said}");
+    }
+    succeed(scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
+}
+
+/// Regression: the message named the source.
+#[test]
+fn an_import_to_where_the_user_may_not_write_names_the_target() {
+    let Some(scratch) = mounted() else { return };
+    let (dir, tree) = (scratch.mountpoint(), scratch.path().join("tree"));
+    fs::create_dir(dir.join("closed")).expect("made");
+    fs::create_dir(&tree).expect("made");
+    fs::write(tree.join("file"), "contents").expect("written");
+    fs::set_permissions(&tree, PermissionsExt::from_mode(0o755)).expect("set");
+    for (source, target, named) in [
+        (tree.join("file"), "/closed", "/closed"),
+        (tree.join("file"), "/closed/copy", "/closed/copy"),
+        (tree.clone(), "/closed", "/closed/file"),
+        (tree.clone(), "/closed/copy", "/closed/copy"),
+    ] {
+        let mut import = scratch.cffs_by_nobody(["import"]);
+        let said = fail(1, import.arg(&dir).arg(source).arg(target));
+        assert!(said.contains(&format!(": {named}: permission denied\n")), "{said}");
+    }
+    scratch.umount();
 }

@@ -56,8 +56,8 @@ impl Observer for () {}
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {cause}", printable(path.as_os_str().as_bytes()))]
 pub struct CopyError {
-    /// The file's path outside of the volume; where the copy could not begin, the path that could not
-    /// be used, on either side.
+    /// The file's path outside of the volume; in the volume, if a copy into it was refused there. Where the
+    /// copy could not begin, the path that could not be used.
     pub path: PathBuf,
     /// The cause.
     pub cause: CopyCause,

@@ -95,8 +95,8 @@ pub fn import_into(
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
-    let import = Import::new(root, &job);
-    if let Some(task) = import.begin(source, target)? {
+    let import = Import::new(root, &job, source, target);
+    if let Some(task) = import.begin()? {
         // If the background cannot write changes, the copy's own changes fail, too, and report it.
         let run = || {
             job.run(task, |task, queue| import.directory(task, queue));
@@ -122,8 +122,8 @@ pub fn import_file(
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
-    let import = Import::new(dir, &job);
-    import.file(source, dir, name)?;
+    let import = Import::new(dir, &job, source, name);
+    import.file(dir, name)?;
     drop(import);
     job.finish()
 }
@@ -140,6 +140,8 @@ struct Begun {
 struct Import<'a> {
     root: &'a Node,
     job: &'a Job<'a>,
+    source: &'a Path,
+    target: &'a [u8],
     /// The inode of each source file with several names, by device and number.
     first_names: Mutex<HashMap<Identity, Node>>,
     /// The files that all threads have begun, each with its directory, or for a directory with itself.
@@ -179,13 +181,25 @@ pub(super) enum Source {
 }
 
 impl<'a> Import<'a> {
-    fn new(root: &'a Node, job: &'a Job<'a>) -> Import<'a> {
-        let (first_names, begun) = Default::default();
-        Import { root, job, first_names, begun }
+    fn new(root: &'a Node, job: &'a Job<'a>, source: &'a Path, target: &'a [u8]) -> Import<'a> {
+        let (first_names, begun) = (Mutex::default(), Mutex::default());
+        Import { root, job, source, target, first_names, begun }
+    }
+
+    /// The path that an error about a file of the source names: if the volume refused it, that of its copy.
+    fn refused(&self, path: &Path, cause: &CopyCause) -> PathBuf {
+        match (cause.innermost(), path.strip_prefix(self.source)) {
+            (CopyCause::Volume(_), Ok(below)) => {
+                let copy = Path::new(OsStr::from_bytes(self.target)).join(below);
+                copy.components().collect()
+            }
+            _ => path.to_owned(),
+        }
     }
 
     /// Copies a source that is not a directory; else makes the first directory.
-    fn begin(&self, source: &Path, target: &[u8]) -> Result<Option<Task>, CopyError> {
+    fn begin(&self) -> Result<Option<Task>, CopyError> {
+        let (source, target) = (self.source, self.target);
         let of_source = |error| CopyError::new(source, error);
         let of_target = |error| CopyError::new(Path::new(OsStr::from_bytes(target)), error);
         if let Some(dir) = Entry::dir_itself(source).map_err(of_source)? {
@@ -205,23 +219,23 @@ impl<'a> Import<'a> {
             Ok(node) => (node, name.as_bytes().to_vec()),
             Err(_) => super::resolve::parent(self.root, target).map_err(of_target)?,
         };
-        self.file(source, &dir, &target_name).map(|()| None)
+        self.file(&dir, &target_name).map(|()| None)
     }
 
     /// Copies a source that is not a directory.
-    fn file(&self, source: &Path, dir: &Node, name: &[u8]) -> Result<(), CopyError> {
-        let copied =
-            host::parent(source).map_err(CopyCause::from).and_then(|(outside, own_name)| {
-                let found = outside.find(&own_name)?;
-                let Some(begun) = self.entry(source, &found, &found.metadata()?, (dir, name))?
-                else {
-                    return Ok(());
-                };
-                self.root.finish(begun.making)?;
-                begun.count.iter().for_each(|count| self.job.copied(*count, source, begun.bytes));
-                Ok(())
-            });
-        copied.map_err(|cause| CopyError { path: source.to_owned(), cause })
+    fn file(&self, dir: &Node, name: &[u8]) -> Result<(), CopyError> {
+        let source = self.source;
+        let outside = host::parent(source).map_err(CopyCause::from);
+        let copied = outside.and_then(|(outside, own_name)| {
+            let found = outside.find(&own_name)?;
+            let Some(begun) = self.entry(source, &found, &found.metadata()?, (dir, name))? else {
+                return Ok(());
+            };
+            self.root.finish(begun.making)?;
+            begun.count.iter().for_each(|count| self.job.copied(*count, source, begun.bytes));
+            Ok(())
+        });
+        copied.map_err(|cause| CopyError { path: self.refused(source, &cause), cause })
     }
 
     fn directory(&self, task: Task, queue: &Queue<Task>) {
@@ -331,7 +345,8 @@ impl<'a> Import<'a> {
                         target.has_failed.store(true, Ordering::Release);
                     }
                     if !is_in_none(&error, above) {
-                        self.job.failed(&path, error);
+                        let cause = CopyCause::from(error);
+                        self.job.failed(&self.refused(&path, &cause), cause);
                     }
                 }
             }
@@ -347,7 +362,7 @@ impl<'a> Import<'a> {
                 return;
             }
         }
-        self.job.failed(path, cause);
+        self.job.failed(&self.refused(path, &cause), cause);
     }
 
     /// Copies one entry that is not a directory, or begins to.

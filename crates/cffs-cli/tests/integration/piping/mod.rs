@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{Scratch, fail, succeed};
+use crate::harness::{CFFS, Scratch, fail, succeed};
 
 /// Runs a command with these bytes as standard input.
 fn feed(command: &mut Command, input: &[u8]) -> Output {
@@ -380,12 +380,24 @@ fn an_archive_that_ends_too_early_is_a_failure_and_what_came_stays() {
 fn a_full_volume_and_a_full_pipe_are_failures() {
     let scratch = Scratch::with_image();
     let (top, image) = (tree(&scratch), scratch.image());
+    succeed(scratch.cffs(["mark"]).arg(&image).arg("one"));
     succeed(scratch.cffs(["import", "-q"]).arg(&image).arg(&top).arg("/tree"));
     let full = File::options().write(true).open("/dev/full").expect("opened");
     let output =
         scratch.cffs(["tar"]).arg(&image).arg("/tree").stdout(full).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("No space left on device"), "{}", said(&output));
+
+    // Regression: Rust opens /dev/null in the place of a closed descriptor, and nothing failed.
+    for arguments in
+        [&["tar", "IMAGE", "/tree"][..], &["changes", "--since", "one", "IMAGE"], &["ls", "IMAGE"]]
+    {
+        let arguments = arguments.iter().map(|it| it.replace("IMAGE", image.to_str().unwrap()));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r#""$0" "$@" >&-"#, CFFS]).args(arguments);
+        let said = fail(1, &mut shell);
+        assert!(said.contains("standard output: Bad file descriptor"), "{said}");
+    }
 
     // A reader that closes the pipe before the end.
     let mut tar = scratch.cffs(["tar"]);
