@@ -16,6 +16,7 @@ mod connection_abort;
 mod crash_report;
 mod ending;
 mod exit;
+mod first_publish;
 mod following;
 mod hidden_server;
 mod image;

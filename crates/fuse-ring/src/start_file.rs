@@ -50,8 +50,8 @@ impl StartFile {
         StartFile { name, exists: AtomicBool::new(false), stop: Stop::default() }
     }
 
-    /// Makes no more calls, since the next session on this connection does not know the file. It only gets the
-    /// requests of a call in flight.
+    /// Makes no more calls, since the next session on this connection does not know the file. It only gets
+    /// the requests of a call in flight.
     pub(crate) fn stop(&self) {
         self.stop.stop();
     }

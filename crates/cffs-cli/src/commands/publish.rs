@@ -13,12 +13,10 @@ use std::{mem, thread};
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::Geometry;
-use cffs::error::Error;
 use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::units::InodeNo;
+use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
-use cffs::vfs::{Volume, XattrMode, own_xattr, set_own_xattr};
 use cffs_object::{Location, LogDevice, versions};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -31,7 +29,7 @@ use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
 use crate::mirror::{Directory, Done, Image, Listed, Mirror, Source};
 use crate::output::{self, counted, note, printable, say};
-use crate::{image, keys, names, progress, size};
+use crate::{first_publish, image, keys, names, progress, size};
 
 /// The exit code after an interrupt, by the convention of shells.
 const EXIT_CODE: i32 = 130;
@@ -196,9 +194,9 @@ impl Publish {
         let options = OpenOptions { take_over: self.take_over, ..OpenOptions::default() };
         let files = Files::new(image::open_volume(&self.kept, device, options)?);
         let begun = match is_first {
-            true => begin_first(&files, &uuid),
+            true => first_publish::begin(&files, &uuid),
             // The first publish may have been interrupted after it had made the version.
-            false => forget_first(files.volume()),
+            false => first_publish::forget(files.volume()),
         };
         if let Err(error) = begun {
             // The refusal is more important than an error of the close.
@@ -213,7 +211,7 @@ impl Publish {
     fn end_first(&self, volume: &Location) -> anyhow::Result<()> {
         let device = LogDevice::open(volume, image::command_options(false))?;
         let opened = image::open_volume(&self.kept, device, OpenOptions::default())?;
-        let forgotten = forget_first(&opened);
+        let forgotten = first_publish::forget(&opened);
         let closed = opened.close();
         forgotten?;
         Ok(closed?)
@@ -285,47 +283,6 @@ impl Publish {
             )?;
         }
         Ok(())
-    }
-}
-
-/// An attribute of the root directory while the first publish to a volume is not complete: the next one may
-/// replace its contents. Its value is the UUID of the volume's objects: the version has the attribute as
-/// well, and in a clone of that, it has no meaning.
-const FIRST: &[u8] = b"trusted.cffs.publish";
-
-/// Marks a volume without versions as being published to. Fails if it has other contents.
-fn begin_first(files: &Files, uuid: &[u8]) -> anyhow::Result<()> {
-    let (volume, root) = (files.volume(), InodeNo::ROOT);
-    if own_xattr(volume, root, FIRST).is_ok_and(|begun| begun == uuid) {
-        return Ok(());
-    }
-    if !files.read_dir("/")?.is_empty() {
-        bail!(
-            "the volume has files and no version: a publish replaces the files, and nothing would keep them. \
-             Publish to another volume, or keep them as a version first: cffs snapshot create URL@OTHER-NAME"
-        );
-    }
-    Ok(set_own_xattr(volume, root, FIRST, uuid, XattrMode::Any)?)
-}
-
-/// Whether the first publish to a volume has begun, and was not completed.
-pub fn is_first_begun(url: &Path, place: &Location) -> anyhow::Result<bool> {
-    let options = cffs_object::OpenOptions { read_only: true, ..image::command_options(false) };
-    let device = LogDevice::open(place, options)?;
-    let uuid = device.uuid();
-    let volume = image::open_volume(url, device, image::read_only())?;
-    let is_begun = own_xattr(&volume, InodeNo::ROOT, FIRST).is_ok_and(|begun| begun == uuid);
-    volume.close()?;
-    Ok(is_begun)
-}
-
-fn forget_first(volume: &Volume) -> anyhow::Result<()> {
-    match own_xattr(volume, InodeNo::ROOT, FIRST) {
-        Err(Error::NoAttribute) => Ok(()),
-        found => {
-            found?;
-            Ok(volume.remove_xattr(InodeNo::ROOT, FIRST)?)
-        }
     }
 }
 
@@ -402,8 +359,8 @@ impl Progress {
         }
     }
 
-    /// All files were sent: the program closes the volume, and makes the version. If an interrupt came before,
-    /// waits for the end of the program.
+    /// All files were sent: the program closes the volume, and makes the version. After an interrupt, waits
+    /// for the end of the program.
     fn sent(&self) {
         let mut stage = self.stage();
         if let Stage::Interrupted = *stage {

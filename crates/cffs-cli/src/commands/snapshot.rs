@@ -12,9 +12,8 @@ use cffs_serve::socket;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::publish;
 use crate::output::{self, note, say};
-use crate::{image, names};
+use crate::{first_publish, image, names};
 
 /// Keep versions of a volume in an object store
 ///
@@ -79,7 +78,7 @@ impl Snapshot {
                 let (at, of) = (place(volume)?, || volume.display().to_string());
                 let all = versions::list(&at).with_context(of)?;
                 // This also fails if the volume itself was not completed.
-                if all.is_empty() && publish::is_first_begun(volume, &at).with_context(of)? {
+                if all.is_empty() && first_publish::is_begun(volume, &at).with_context(of)? {
                     note!(
                         "cffs snapshot: {}: its first publish is in progress or was interrupted; the same \
                          command continues it",

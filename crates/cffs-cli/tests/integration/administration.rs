@@ -403,8 +403,8 @@ fn a_reserve_is_kept_from_the_users_of_a_mount() {
         let said = fail(1, &mut as_user(script));
         assert!(said.contains("No space left"), "{script}: {said}");
     }
-    // Regression: writes that began outside the reserve, or within a block, wrote only a part. Likewise appends
-    // after another front end has joined, which go to the end that the server knows.
+    // Regression: writes that began outside the reserve, or within a block, wrote only a part. Likewise
+    // appends after another front end has joined, which go to the end that the server knows.
     let (root, bytes) = (dir.join("root"), vec![1; 400_001]);
     for is_append in [false, true] {
         let mut file = fs::File::options();

@@ -17,8 +17,8 @@ const NOBODY: u32 = 65534;
 /// The number of files of 1 MiB in a publish that is killed.
 const FILES: u8 = 96;
 const MIB: usize = 1 << 20;
-const INTERRUPTED: &str = "cffs publish: interrupted; it ends when the volume is closed, and the same command \
-                           continues from here\n";
+const INTERRUPTED: &str = "cffs publish: interrupted; it ends when the volume is closed, and the same \
+                           command continues from here\n";
 const SENT: &str =
     "cffs publish: interrupted after all files were sent; it ends when the version is complete\n";
 
@@ -332,8 +332,8 @@ fn an_interrupt_at_any_time_leaves_a_volume_that_the_same_command_continues() {
     println!("{outcomes:?} completed and interrupted");
 }
 
-/// An interrupt while the version is made is too late, and changes nothing. Regression: it dropped the volume,
-/// and with it connections that the rest of the command used.
+/// An interrupt while the version is made is too late, and changes nothing. Regression: it dropped the
+/// volume, and with it connections that the rest of the command used.
 #[test]
 fn an_interrupt_after_all_files_were_sent_changes_nothing() {
     let scratch = Scratch::new();

@@ -78,7 +78,7 @@ impl Adapter {
         };
         let (mut written, start) = write_from(0)?;
         let mut is_elsewhere = start != write.offset;
-        // If the space for all users ended within this write, the caller may have reserved space for the rest.
+        // If the space for all users ended within this write, the caller may use the reserve for the rest.
         if written < write.data.len()
             && let Ok((rest, at)) = write_from(written)
         {
