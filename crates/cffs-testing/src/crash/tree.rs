@@ -236,13 +236,14 @@ impl History {
                 return Err(format!("inode {ino} never was like this: {}", sketch(node)));
             }
         }
-        for name in self.states.iter().flat_map(|state| state.names.keys()) {
-            let always = self.window_of_name(name).iter().all(|s| s.names.contains_key(name));
-            if always && !found.names.contains_key(name) {
+        // Every window ends with the newest state, so what was there throughout is there.
+        let newest = self.states.last().expect("the first state");
+        for name in newest.names.keys().filter(|name| !found.names.contains_key(*name)) {
+            if self.window_of_name(name).iter().all(|s| s.names.contains_key(name)) {
                 return Err(format!("{} is gone", shown(name)));
             }
         }
-        for ino in self.states.iter().flat_map(|state| state.inodes.keys()) {
+        for ino in newest.inodes.keys() {
             let window = self.window_of_inode(*ino);
             if window.iter().all(|s| s.inodes.contains_key(ino)) {
                 let one = window.iter().all(|s| s.name_count(*ino) == 1);
