@@ -111,8 +111,9 @@ run scripts/run_tests.py --locked --workspace
 add "$(totals)"
 
 # The core once more, with a seed that determines the order of locks. The whole workspace is named, so that
-# dependencies have the same features as above and are not compiled again.
-start schedules scripts/run_tests.py --locked --workspace --features cffs/schedules --test schedules
+# dependencies have the same features as above and are not compiled again. It continues at a lower priority
+# while volumes are mounted.
+start schedules nice scripts/run_tests.py --locked --workspace --features cffs/schedules --test schedules
 
 # The tests of a Python package, with what it is imported from.
 run_python() { # PACKAGE MODULES
@@ -129,9 +130,6 @@ run_python() { # PACKAGE MODULES
 
 run_python uconfigparser "$PWD/python/uconfigparser/src"
 run_python pycffs "$modules"
-
-finish schedules
-add "$(totals)"
 
 if ! $quick; then
     if ! $can_mount; then
@@ -153,6 +151,8 @@ if ! $quick; then
     finish packaging
     add "$(totals)"
 fi
+finish schedules
+add "$(totals)"
 
 echo "$passed passed, $failed failed"
 ((failed == 0))
