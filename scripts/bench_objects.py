@@ -22,6 +22,7 @@ import urllib.request
 from pathlib import Path
 
 FILE_BYTES = 4096
+PIECES_BYTES_MIN = 64 << 20
 SMALL_COUNT = 1000
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "only-for-benchmarks"}
 PATIENCE_SECONDS = 60
@@ -96,9 +97,33 @@ def start(stack, command, **options):
     return process
 
 
+class Contents:
+    """The contents of files: their numbers, or consecutive pieces of the files below a directory.
+
+    The pieces repeat once all of them are used. They are then so far apart that no file system stores or
+    compresses equal pieces together.
+    """
+
+    def __init__(self, directory):
+        self.pieces = b""
+        if directory:
+            found = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+            self.pieces = b"".join(path.read_bytes() for path in found)
+            if len(self.pieces) < PIECES_BYTES_MIN:
+                sys.exit(f"bench-objects: the files below {directory} have {len(self.pieces):,} bytes in total; "
+                         f"at least {PIECES_BYTES_MIN:,} are necessary")
+
+    def of(self, number):
+        if not self.pieces:
+            return number.to_bytes(8, "little") * (FILE_BYTES // 8)
+        begin = number % (len(self.pieces) // FILE_BYTES) * FILE_BYTES
+        return self.pieces[begin:begin + FILE_BYTES]
+
+
 class Bench:
-    def __init__(self, store, programs, scratch, count):
-        self.store, self.programs, self.scratch, self.count = store, programs, scratch, count
+    def __init__(self, store, programs, scratch, arguments):
+        self.store, self.programs, self.scratch, self.count = store, programs, scratch, arguments.files
+        self.contents, self.compresses = Contents(arguments.contents), arguments.compress
         self.mountpoint = scratch / "mnt"
         self.mountpoint.mkdir()
         # Nothing of the user's own stores.
@@ -172,7 +197,7 @@ class Bench:
             directory = source / f"d{number // 1000}"
             if number % 1000 == 0:
                 directory.mkdir(parents=True)
-            (directory / f"f{number}").write_bytes(number.to_bytes(8, "little") * (FILE_BYTES // 8))
+            (directory / f"f{number}").write_bytes(self.contents.of(number))
         # Else that is written while the server of the store writes.
         os.sync()
         return source
@@ -180,7 +205,7 @@ class Bench:
     def create(self, directory, count):
         directory.mkdir()
         for number in range(count):
-            (directory / f"f{number}").write_bytes(number.to_bytes(8, "little") * (FILE_BYTES // 8))
+            (directory / f"f{number}").write_bytes(self.contents.of(number))
 
     def scan(self, directory, count):
         """Reads all files, four at a time that lie side by side."""
@@ -200,7 +225,7 @@ class Bench:
     def run_cffs(self):
         url, name = "s3://bucket/tree", "C-FFS"
         server = ("mount", "-o", f"logfile={self.scratch}/log")
-        self.cffs("mkfs", "-q", "--size", "1T", url)
+        self.cffs("mkfs", "-q", "--size", "1T", "--compress", "zstd" if self.compresses else "off", url)
         millions = self.count / 1e6
         source = self.source()
         most = 12 + math.ceil(700 * millions) if millions < 1 else 700
@@ -299,7 +324,8 @@ class Bench:
         names = f"sqlite3://{self.scratch}/juicefs.db"
         bucket = ["--storage", "s3", "--bucket", f"{self.store.endpoint}/bucket"]
         keys = {"ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
-        subprocess.run([program, "format", *bucket, names, "juicefs"], check=True,
+        compression = ["--compress", "zstd" if self.compresses else "none"]
+        subprocess.run([program, "format", *bucket, *compression, names, "juicefs"], check=True,
                        env=self.environment | keys, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         options = ["--cache-dir", self.scratch / "cache", "--no-usage-report", "--no-syslog", "--log",
                    self.scratch / "log", "--backup-meta", "0", "--metrics", "127.0.0.1:0"]
@@ -352,6 +378,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=1_000_000, help="how many are imported and scanned")
     parser.add_argument("--delay-ms", type=int, default=30, help="of each request; the counts need none")
+    parser.add_argument("--contents", type=Path, help="a directory; files are filled with pieces of its files")
+    parser.add_argument("--compress", action="store_true", help="compress the volumes of C-FFS and JuiceFS")
     parser.add_argument("--json", type=Path, help="write the counts and seconds here, too")
     names, peers = ["cffs", "cffs-bench", "versitygw"], ["juicefs", "s3fs", "rclone"]
     for program in names + peers:
@@ -361,7 +389,7 @@ def main():
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-objects-")))
         store = Store(stack, programs, scratch, arguments.delay_ms)
-        bench = Bench(store, programs, scratch, arguments.files)
+        bench = Bench(store, programs, scratch, arguments)
         stack.callback(bench.abandon)
         bench.run_cffs()
         for name in peers:
