@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
-use cffs_bench::units::Contents;
+use cffs_bench::units::{Codec, Contents};
 
 #[derive(Args)]
 #[command(after_help = "Example: cffs-bench units /usr/include")]
@@ -13,9 +13,9 @@ pub struct UnitsArguments {
     /// The sizes of units, in KiB.
     #[arg(long, value_delimiter = ',', default_value = "32,64,128,256")]
     kib: Vec<usize>,
-    /// The levels of Zstandard.
-    #[arg(long, value_delimiter = ',', default_value = "-5,1,3", allow_hyphen_values = true)]
-    levels: Vec<i32>,
+    /// The codecs: `lz4`, or `zstd:LEVEL`.
+    #[arg(long, value_delimiter = ',', default_value = "lz4,zstd:-5,zstd:1,zstd:3")]
+    codecs: Vec<Codec>,
     /// The tree whose contents are compressed. They are kept in memory.
     tree: PathBuf,
 }
@@ -26,18 +26,18 @@ impl UnitsArguments {
         let megabytes = contents.bytes as f64 / 1e6;
         println!("{} files, {megabytes:.1} MB\n", contents.files());
         println!(
-            "| unit, KiB | level | of the contents | compress, MB/s | expand, MB/s | ms per unit |"
+            "| unit, KiB | codec | of the contents | compress, MB/s | expand, MB/s | ms per unit |"
         );
-        println!("| ---: | ---: | ---: | ---: | ---: | ---: |");
+        println!("| ---: | --- | ---: | ---: | ---: | ---: |");
         for kib in self.kib {
-            for level in &self.levels {
-                let units = contents.measure(kib << 10, *level)?;
+            for codec in &self.codecs {
+                let units = contents.measure(kib << 10, *codec)?;
                 let part = units.stored_bytes as f64 / contents.bytes as f64;
                 let compress = megabytes / units.compress_seconds;
                 let expand = units.expanded_bytes as f64 / 1e6 / units.expand_seconds;
                 let each = units.expand_seconds * 1e3 / units.expanded as f64;
                 println!(
-                    "| {kib} | {level} | {part:.3} | {compress:.0} | {expand:.0} | {each:.3} |"
+                    "| {kib} | {codec} | {part:.3} | {compress:.0} | {expand:.0} | {each:.3} |"
                 );
             }
         }
