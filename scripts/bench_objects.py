@@ -242,6 +242,10 @@ class Bench:
         most = 12 + math.ceil(1500 * millions) if millions < 1 else 1500
         with self.counted(name, f"cold scan of {self.all_files()}", most, ["gets"], self.at_bandwidth()):
             self.scan(self.mountpoint, self.count)
+        self.umount()
+        with self.counted(name, f"cold `cffs tar` of {self.all_files()}", most, ["gets"], self.at_bandwidth()):
+            self.cffs("tar", url, "/")
+        self.cffs(*server, url, self.mountpoint)
         (self.mountpoint / "warm").write_bytes(b"x" * FILE_BYTES)
         self.sync()
         with self.counted(name, "fsync of a new 4 KiB file", 1):

@@ -25,6 +25,9 @@ use crate::units::{FileBlock, InodeNo, Key};
 
 /// A cluster must save at least this part of the fragments of its contents.
 const SAVED_PART: u32 = 8;
+/// How many pages of a cluster a sample has, and how many bytes of each.
+const SAMPLE_PAGES: usize = 4;
+const SAMPLE_PAGE_BYTES: usize = 1 << 10;
 
 /// Collects contents, in their order, until a cluster is full.
 struct Packer<'a> {
@@ -245,6 +248,9 @@ fn encode(
     if stored_max < layout.block_fragments() {
         return None;
     }
+    if sample(&parts).is_some_and(|sample| !compressor.shortens(&sample)) {
+        return None;
+    }
     let mut raw = Vec::with_capacity(fragments as usize * fragment_bytes);
     for part in &mut parts {
         let begin = raw.len();
@@ -257,6 +263,18 @@ fn encode(
     let stored_max = stored_max as usize * fragment_bytes;
     let stored = compressor.encode(&raw, stored_max, inodes.checksum)?;
     Some(Cluster { parts, stored })
+}
+
+/// The beginnings of some pages, evenly distributed over the parts; `None` if there are few pages. If the
+/// codec does not shorten them, the contents are assumed to be incompressible: media files and archives then
+/// cost little time. Contents that are only repeated in their neighbours are not found.
+fn sample(parts: &[Part]) -> Option<Vec<u8>> {
+    let pages: Vec<_> = parts.iter().flat_map(|part| &part.pages).collect();
+    let step = pages.len() / SAMPLE_PAGES;
+    (step > 0).then(|| {
+        let chosen = pages.into_iter().step_by(step).take(SAMPLE_PAGES);
+        chosen.flat_map(|page| &page[..SAMPLE_PAGE_BYTES]).copied().collect()
+    })
 }
 
 /// The clusters that have contents of each file, until they are placed.

@@ -53,6 +53,12 @@ impl Compressor {
         Ok(Compressor(zstd::bulk::Compressor::new(level)?))
     }
 
+    /// Whether the codec saves at least a sixteenth of these bytes.
+    pub fn shortens(&mut self, sample: &[u8]) -> bool {
+        let mut shortened = vec![0; sample.len() - sample.len() / 16];
+        self.0.compress_to_buffer(sample, &mut shortened).is_ok()
+    }
+
     /// The bytes of the cluster with these contents; `None` if they exceed `stored_bytes_max`.
     pub fn encode(
         &mut self,
