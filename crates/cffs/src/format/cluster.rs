@@ -53,9 +53,9 @@ impl Compressor {
         Ok(Compressor(zstd::bulk::Compressor::new(level)?))
     }
 
-    /// Whether the codec saves at least a sixteenth of these bytes.
+    /// Whether the codec saves at least one of 64 bytes.
     pub fn shortens(&mut self, sample: &[u8]) -> bool {
-        let mut shortened = vec![0; sample.len() - sample.len() / 16];
+        let mut shortened = vec![0; sample.len() - sample.len() / 64];
         self.0.compress_to_buffer(sample, &mut shortened).is_ok()
     }
 
