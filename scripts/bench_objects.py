@@ -225,7 +225,8 @@ class Bench:
     def run_cffs(self):
         url, name = "s3://bucket/tree", "C-FFS"
         server = ("mount", "-o", f"logfile={self.scratch}/log")
-        self.cffs("mkfs", "-q", "--size", "1T", "--compress", "zstd" if self.compresses else "off", url)
+        compression = "zstd" if self.compresses else "off"
+        self.cffs("mkfs", "-q", "--size", "1T", "--compress", compression, url)
         millions = self.count / 1e6
         source = self.source()
         most = 12 + math.ceil(700 * millions) if millions < 1 else 700
@@ -382,7 +383,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=1_000_000, help="how many are imported and scanned")
     parser.add_argument("--delay-ms", type=int, default=30, help="of each request; the counts need none")
-    parser.add_argument("--contents", type=Path, help="a directory; files are filled with pieces of its files")
+    parser.add_argument("--contents", type=Path, help="a directory, whose files' pieces fill the files")
     parser.add_argument("--compress", action="store_true", help="compress the volumes of C-FFS and JuiceFS")
     parser.add_argument("--json", type=Path, help="write the counts and seconds here, too")
     names, peers = ["cffs", "cffs-bench", "versitygw"], ["juicefs", "s3fs", "rclone"]
