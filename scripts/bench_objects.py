@@ -244,7 +244,8 @@ class Bench:
         with self.counted(name, f"cold scan of {self.all_files()}", most, ["gets"], self.at_bandwidth()):
             self.scan(self.mountpoint, self.count)
         self.umount()
-        with self.counted(name, f"cold `cffs tar` of {self.all_files()}", most, ["gets"], self.at_bandwidth()):
+        what = f"cold `cffs tar` of {self.all_files()}"
+        with self.counted(name, what, most, ["gets"], self.at_bandwidth()):
             self.cffs("tar", url, "/")
         self.cffs(*server, url, self.mountpoint)
         (self.mountpoint / "warm").write_bytes(b"x" * FILE_BYTES)
