@@ -40,6 +40,11 @@ impl StoreServer {
         StoreServer::start_with(store, &[])
     }
 
+    /// A server that keeps connections open between requests, as clouds and MinIO do.
+    pub fn start_with_kept_connections(scratch: &Scratch) -> Option<StoreServer> {
+        StoreServer::start_with(&scratch.path().join("store"), &["--keep-alive"])
+    }
+
     /// A server with keys that may only read.
     pub fn start_to_read(store: &Path) -> Option<StoreServer> {
         if asked_for() == Kind::Versitygw {

@@ -344,7 +344,8 @@ fn an_interrupt_at_any_time_leaves_a_volume_that_the_same_command_continues() {
 fn an_interrupt_after_all_files_were_sent_changes_nothing() {
     let scratch = Scratch::new();
     let tree = tree(&scratch);
-    let Some(mut slow) = StoreServer::start(&scratch) else { return };
+    let slow = StoreServer::start_with_kept_connections(&scratch);
+    let Some(mut slow) = slow else { return };
     let direct = slow.endpoint.clone();
     let Some(_line) = slow.put_behind_line(&["--delay-ms", "100"]) else { return };
     let from = tree.to_str().expect("UTF-8");
