@@ -11,7 +11,7 @@ use std::time::Duration;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::trace::set_process;
-use cffs::vfs::types::{self, NewKind, Unprivileged};
+use cffs::vfs::types::{self, NewKind};
 use cffs::vfs::{Caller, Quotas};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
@@ -201,15 +201,7 @@ impl Handler for Adapter {
 
     fn setattr(&self, cx: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
         let mut changes = translate::set_attr(change);
-        // An empty request is a chown(2) without an owner, which clears set-id bits for any caller.
-        let is_empty = changes == types::SetAttr::default();
-        let is_chown = change.uid.is_some() || change.gid.is_some() || is_empty;
-        if change.kill_suid_sgid || is_empty {
-            let attr = self.volume().attr(ino(node)).map_err(errno("setattr"))?;
-            let is_privileged = is_chown && credentials::keeps_set_id(cx);
-            changes.clear_privileges =
-                Some(if is_privileged { Unprivileged::Member } else { unprivileged(cx, &attr) });
-        }
+        privileges::complete(&self.volume(), cx, node, change, &mut changes)?;
         let attr =
             self.volume().set_attr(&caller(cx), ino(node), &changes).map_err(errno("setattr"))?;
         Ok(self.attr_reply(&attr))

@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use cffs::device::Access;
+use cffs::vfs::types::Attr;
 use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
 use crate::access::{Privileges, User};
@@ -154,12 +155,24 @@ pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
 
 /// Whether the caller's changes keep set-id bits, as root's do unless it has dropped the capability.
 pub fn keeps_set_id(cx: &Context<'_>) -> bool {
-    status(cx).is_some_and(|status| effective(&status) & FSETID != 0)
+    has(cx, FSETID)
 }
 
 /// Whether the caller has the rights of the owner of any file.
 pub fn acts_as_owner(cx: &Context<'_>) -> bool {
-    status(cx).is_some_and(|status| effective(&status) & FOWNER != 0)
+    has(cx, FOWNER)
+}
+
+/// Whether the caller may do what only the file's owner may.
+pub fn owns(cx: &Context<'_>, attr: &Attr) -> bool {
+    uid(cx) == attr.uid || acts_as_owner(cx)
+}
+
+/// Whether the caller has a capability over all files. One in another user namespace has none: any user can
+/// make a namespace in which it has all capabilities.
+fn has(cx: &Context<'_>, capability: u64) -> bool {
+    status(cx).is_some_and(|status| effective(&status) & capability != 0)
+        && has_ids_of_server(cx.pid)
 }
 
 fn status(cx: &Context<'_>) -> Option<String> {

@@ -3,7 +3,7 @@
 use cffs::vfs::types::{Attr, SetAttr, Unprivileged};
 use cffs::vfs::{Caller, Groups, Volume};
 use fuse_ring::Errno;
-use fuse_ring::protocol::{Context, NodeId};
+use fuse_ring::protocol::{self, Context, NodeId};
 
 use super::credentials;
 use super::translate::{errno, ino};
@@ -15,6 +15,33 @@ pub(super) const SET_GROUP_ID_BIT: u32 = 0o2000;
 pub(super) fn caller(cx: &Context<'_>) -> Caller<'static> {
     let groups = Groups::Listed(&[]);
     Caller { uid: cx.uid, gid: cx.gid, groups, umask: 0, process: cx.pid, condition: None }
+}
+
+/// Completes the changes of a `SETATTR` with those of the set-id bits.
+///
+/// An empty request is a chown(2) without an owner, or precedes a write, a `fallocate` or a copy, whose own
+/// request clears the bits. The kernel does not check its caller, so only the owner clears bits by it. For
+/// others it succeeds: it may belong to a write through a descriptor, which needs no permission.
+pub(super) fn complete(
+    volume: &Volume,
+    cx: &Context<'_>,
+    node: NodeId,
+    change: &protocol::SetAttr,
+    changes: &mut SetAttr,
+) -> Result<(), Errno> {
+    let is_empty = *changes == SetAttr::default();
+    if !change.kill_suid_sgid && !is_empty {
+        return Ok(());
+    }
+    let attr = volume.attr(ino(node)).map_err(errno("setattr"))?;
+    if is_empty && !credentials::owns(cx, &attr) {
+        return Ok(());
+    }
+    let is_chown = change.uid.is_some() || change.gid.is_some() || is_empty;
+    let is_privileged = is_chown && credentials::keeps_set_id(cx);
+    changes.clear_privileges =
+        Some(if is_privileged { Unprivileged::Member } else { unprivileged(cx, &attr) });
+    Ok(())
 }
 
 /// Clears set-id bits of a file whose contents an unprivileged caller changes. Returns whether it had any.

@@ -6,6 +6,7 @@ import os
 import stat
 import struct
 import subprocess
+import sys
 import time
 
 from ..posix import GROUP, OTHER, USER, PosixTest, in_child, posix_case
@@ -273,6 +274,57 @@ class Permissions(PosixTest):
             in_child(lambda path=path: os.chown(path, -1, -1), USER, groups=(GROUP + 5,))
             mode_left = stat.S_IMODE(os.stat(path).st_mode)
             self.assertEqual(mode_left, expected & ~0o2000, f"{mode:o} by an owner outside the group")
+
+    def test_chown_without_a_change_by_another_user(self):
+        """Regression: any user could clear the set-id bits of root's programs."""
+        calls = {"chown": lambda path, fd: os.chown(path, -1, -1),
+                 "fchown": lambda path, fd: os.chown(fd, -1, -1),
+                 "lchown": lambda path, fd: os.lchown(path, -1, -1)}
+        for name, call in calls.items():
+            for mode in (0o4755, 0o6777, 0o2755, 0o4700, 0o2644, 0o755, 0o666):
+                path = self.make(f"{name}{mode:o}", b"#!program")
+                os.chown(path, 0, 0)
+                os.chmod(path, mode)
+                fd = self.open(path)
+                try:
+                    in_child(lambda c=call, p=path, f=fd: c(p, f), USER)
+                except PermissionError:  # ext4 refuses the call if it would clear bits
+                    self.assertTrue(mode & 0o6000, f"{name} {mode:o}")
+                self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), mode, f"{name} {mode:o}")
+        # In a user namespace of its own, the user has all capabilities, but not over these files.
+        path = self.make("namespace")
+        os.chmod(path, 0o4755)
+        chown = f"import os; os.chown({path!r}, -1, -1)"
+        command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", chown]
+        in_child(lambda: subprocess.run(command, capture_output=True).returncode, USER)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o4755)
+        # A member of the group may not clear the bit, and another group cannot be set.
+        path = self.make("member")
+        os.chown(path, 0, GROUP)
+        os.chmod(path, 0o2664)
+        in_child(lambda: os.chown(path, -1, -1), USER)
+        self.refuses(errno.EPERM, in_child, lambda: os.chown(path, -1, GROUP), USER)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o2664)
+        os.mkdir(self.at("directory"))
+        os.chmod(self.at("directory"), 0o2777)
+        os.symlink("target", self.at("link"))
+        for path in (self.at("directory"), self.at("link")):
+            in_child(lambda path=path: os.lchown(path, -1, -1), USER)
+        self.assertEqual(stat.S_IMODE(os.stat(self.at("directory")).st_mode), 0o2777)
+
+    def test_a_descriptor_writes_without_permission_and_clears_set_id(self):
+        source = self.open(self.make("source", b"contents"), os.O_RDONLY)
+        actions = {
+            "write": lambda fd: os.write(fd, b"x"), "truncate": lambda fd: os.ftruncate(fd, 3),
+            "fallocate": lambda fd: os.posix_fallocate(fd, 0, 9000),
+            "copy": lambda fd: os.copy_file_range(source, fd, 4, 0),
+        }
+        for name, action in actions.items():
+            path = self.make(name, b"#!program")
+            os.chmod(path, 0o6755)
+            fd = self.open(path)
+            in_child(lambda action=action, fd=fd: action(fd), USER)
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o755, name)
 
     def test_chown_by_root_without_the_capability_clears_setgid(self):
         for drops, expected in ((True, 0o664), (False, 0o2664)):
