@@ -74,7 +74,8 @@ impl Renaming<'_> {
         let names = &self.volume.names;
         names.inodes.alloc.check_room(self.volume.reserve.spender(self.caller))?;
         let kind = NewKind::CharDevice(0);
-        let new = NewFile { kind, permissions: 0, uid: 0, gid: 0, times: None };
+        let Caller { uid, gid, .. } = *self.caller;
+        let new = NewFile { kind, permissions: 0, uid, gid, times: None };
         let changes = &SetAttr::default();
         let making = Making { names, caller: self.caller, new: &new, changes };
         let build = |ino, generation, parent: &Inode| making.build(ino, generation, parent);

@@ -56,6 +56,23 @@ class Rename(PosixTest):
         self.assertTrue(stat.S_ISCHR(status.st_mode) and status.st_rdev == 0)
         self.assertEqual(self.read(self.at("target")), b"data")
 
+    def test_a_whiteout_belongs_to_its_maker(self):
+        for mode, group in ((0o1777, GROUP), (0o3777, GROUP + 1)):
+            parent = self.at(f"{mode:o}")
+            os.mkdir(parent)
+            os.chown(parent, 0, GROUP + 1)
+            os.chmod(parent, mode)
+            source = f"{parent}/source"
+
+            def leave(source=source, parent=parent):
+                os.close(os.open(source, os.O_CREAT | os.O_WRONLY))
+                renameat2(source, f"{parent}/target", RENAME_WHITEOUT)
+
+            in_child(leave, USER)
+            status = os.lstat(source)
+            self.assertEqual((status.st_uid, status.st_gid), (USER, group), f"{mode:o}")
+            in_child(lambda source=source: os.unlink(source), USER)
+
     def test_directory_moves_with_its_parent_and_counts(self):
         os.makedirs(self.at("from", "directory", "sub"))
         os.mkdir(self.at("to"))
