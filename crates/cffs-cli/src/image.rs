@@ -25,7 +25,6 @@ use cffs_serve::served::control::{self, AskError};
 use rustix::thread::CapabilitySet;
 
 use crate::hidden_server::{self, HiddenServer};
-use crate::journal_device;
 use crate::keys;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
@@ -204,7 +203,7 @@ pub fn open_journal(
     };
     let found = match named {
         Some(named) => Some(named.to_owned()),
-        None => journal_device::find(path, &superblock),
+        None => journal::find_device(path, &superblock, &mounts::can_be_read),
     };
     let open = |found: PathBuf| {
         open_any(&found, access)

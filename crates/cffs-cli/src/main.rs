@@ -21,7 +21,6 @@ mod following;
 mod hidden_server;
 mod image;
 mod interrupt;
-mod journal_device;
 mod keys;
 mod log;
 mod mirror;

@@ -22,7 +22,7 @@ use clap::Args;
 use crate::output::{self, note, say};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
-use crate::{image, journal_device, keys, signatures, size};
+use crate::{image, keys, signatures, size};
 
 /// The size of an atomic write to a store.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
@@ -380,7 +380,7 @@ impl Mkfs {
             if features.is_empty() { String::from("no features") } else { features.join(", ") },
             uuid::Uuid::from_bytes(superblock.uuid),
         )?;
-        let sibling = journal_device::sibling(&self.target);
+        let sibling = cffs::journal::sibling(&self.target);
         if let Some(path) = self.journal_device.as_ref().filter(|path| path.is_file())
             && path.canonicalize().ok() != sibling.canonicalize().ok()
         {

@@ -44,12 +44,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::SystemClock;
-use crate::device::{self, FileDevice};
+use crate::device::{self, BlockDevice, FileDevice, PairedDevice};
 use crate::error::{Error, Result};
 use crate::host::SystemHost;
+use crate::journal;
 use crate::units::InodeNo;
-use crate::vfs::Volume;
 use crate::vfs::types::{Attr, NewKind, OpenOptions, SetAttr, StatFs};
+use crate::vfs::{Volume, read_superblock};
 
 pub mod attached;
 mod bulk;
@@ -130,7 +131,8 @@ impl Files {
         Ok(Files { home: Home::Server(Session::attach(directory, access)?), image: None })
     }
 
-    /// Opens an image or a block device exclusively (or read-only, together with other readers).
+    /// Opens an image or a block device exclusively (or read-only, together with other readers). A journal on
+    /// another device is found as by the commands: in the file `IMAGE.journal`, or on a block device.
     ///
     /// # Errors
     ///
@@ -144,7 +146,8 @@ impl Files {
             false => device::Access::ReadWrite,
         };
         let image = Arc::new(FileDevice::open(path, access)?);
-        let volume = crate::open::open(image.clone(), Arc::new(SystemClock), options)?;
+        let device = with_its_journal(path, image.clone(), access)?;
+        let volume = crate::open::open(device, Arc::new(SystemClock), options)?;
         Ok(Files { home: Home::Volume(Arc::new(volume)), image: Some(image) })
     }
 
@@ -572,4 +575,26 @@ impl Files {
         let (dir, name) = resolve::parent(&self.root(), path)?;
         dir.make(&name, &dir.new_file(kind, permissions)?)
     }
+}
+
+/// Pairs the device of an image with that of its journal, if that is separate and is found. If it is missing,
+/// [`open`](crate::open::open()) reports that where it matters.
+fn with_its_journal(
+    path: &Path,
+    image: Arc<FileDevice>,
+    access: device::Access,
+) -> Result<Arc<dyn BlockDevice>> {
+    let found = match read_superblock(&*image) {
+        Ok(superblock) if journal::is_external(&superblock) => {
+            journal::find_device(path, &superblock, &|_| true)
+        }
+        _ => None,
+    };
+    Ok(match found {
+        Some(found) => {
+            let journal = Arc::new(FileDevice::open(&found, access)?);
+            Arc::new(PairedDevice::new(image, journal))
+        }
+        None => image,
+    })
 }

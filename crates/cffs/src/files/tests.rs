@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{CopyError, CopyOptions, Files, Observer, export, import};
 use crate::clock::TestClock;
-use crate::device::MemoryDevice;
+use crate::device::{FileDevice, MemoryDevice, PairedDevice};
 use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::mkfs::{self, MkfsOptions};
@@ -364,4 +364,29 @@ fn an_import_that_finds_no_space_ends_and_says_so() {
     let error = copied.expect_err("there is no room").to_string();
     assert!(error.contains("no space left"), "{error}");
     files.close().expect("the volume is none the worse");
+}
+
+/// Regression: the commands found the journal in the file `IMAGE.journal`, and this did not.
+#[test]
+fn an_image_is_opened_with_the_journal_in_the_file_next_to_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("image");
+    let sibling = directory.path().join("image.journal");
+    let create = |path, size_bytes| FileDevice::create_new(path, size_bytes).expect("made");
+    let paired = PairedDevice::new(create(&path, 64 << 20), Arc::new(create(&sibling, 4 << 20)));
+    mkfs::make(&paired, &MkfsOptions::default()).expect("made");
+    drop(paired);
+
+    let files = Files::open_image(&path, OpenOptions::default()).expect("opened");
+    files.write("/file", b"contents").expect("written");
+    files.close().expect("closed");
+    drop(files);
+    let files = Files::open_image(&path, OpenOptions::default()).expect("opened again");
+    assert_eq!(files.read("/file").expect("read"), b"contents");
+    files.close().expect("closed");
+    drop(files);
+
+    fs::remove_file(&sibling).expect("removed");
+    let missing = Files::open_image(&path, OpenOptions::default()).map(drop).expect_err("refused");
+    assert!(missing.to_string().contains("journal"), "{missing}");
 }

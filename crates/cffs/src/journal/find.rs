@@ -7,16 +7,21 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cffs::format::Superblock;
-use cffs::format::journal::{HEADER_BLOCKS, HEADER_BYTES, Header};
+use crate::format::Superblock;
+use crate::format::journal::{HEADER_BLOCKS, HEADER_BYTES, Header};
 
-use crate::mounts;
-
-/// The path of the device with the journal of a volume, if it is found.
-pub fn find(path: &Path, superblock: &Superblock) -> Option<PathBuf> {
+/// The path of the device with the journal of a volume in an image, if it is found. Reads only files and
+/// devices of which `can_be_read` is true: others may be on a mount whose server is stopped.
+pub fn find_device(
+    image: &Path,
+    superblock: &Superblock,
+    can_be_read: &dyn Fn(&Path) -> bool,
+) -> Option<PathBuf> {
     let devices = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
     let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
-    std::iter::once(sibling(path)).chain(devices).find(|path| has_journal(path, superblock))
+    std::iter::once(sibling(image))
+        .chain(devices)
+        .find(|path| can_be_read(path) && contains_journal(path, superblock))
 }
 
 /// The file for the journal in the directory of an image.
@@ -27,10 +32,7 @@ pub fn sibling(image: &Path) -> PathBuf {
 }
 
 /// Whether a file or device contains the header of the volume's journal.
-fn has_journal(path: &Path, superblock: &Superblock) -> bool {
-    if !mounts::can_be_read(path) {
-        return false;
-    }
+fn contains_journal(path: &Path, superblock: &Superblock) -> bool {
     let Ok(file) = File::open(path) else { return false };
     (0..u64::from(HEADER_BLOCKS)).any(|block| {
         let mut head = [0; HEADER_BYTES];
