@@ -11,7 +11,6 @@
 //! break.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 #[cfg(not(feature = "schedules"))]
@@ -26,10 +25,6 @@ pub use schedule::scope;
 
 pub use rules::Rule;
 
-/// The processors that this process had when they were first counted. Counting reads several files.
-static PROCESSORS: LazyLock<usize> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-
 /// The number of threads among which work can be divided: one in a schedule, which repeats only the threads
 /// that it knows.
 pub fn processors() -> usize {
@@ -37,7 +32,7 @@ pub fn processors() -> usize {
     if schedule::is_scheduled() {
         return 1;
     }
-    *PROCESSORS
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether this time has passed since a moment; in a schedule, the seed decides.

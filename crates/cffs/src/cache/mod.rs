@@ -36,6 +36,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
@@ -48,7 +49,7 @@ use crate::device::{BlockDevice, Journal};
 use crate::error::Result;
 use crate::format::LiveLayout;
 use crate::locality::LocalityHash;
-use crate::lock::{self, Mutex, Rank, Rule};
+use crate::lock::{Mutex, Rank, Rule};
 use crate::padded::Counter;
 use crate::runs;
 use crate::tuning::Tuning;
@@ -112,7 +113,7 @@ type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeig
 fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
     // A part gets whole runs of blocks, so it must be large enough for many: otherwise one part is full while
     // others have room.
-    let parts = lock::processors() * PARTS_PER_CORE;
+    let parts = thread::available_parallelism().map_or(1, usize::from) * PARTS_PER_CORE;
     let options = quick_cache::OptionsBuilder::new()
         .shards(parts.min(blocks / PART_BLOCKS_MIN).max(1))
         .estimated_items_capacity(blocks)
