@@ -31,14 +31,22 @@ pub fn begin(files: &Files, uuid: &[u8]) -> anyhow::Result<()> {
     Ok(set_own_xattr(volume, root, FIRST, uuid, XattrMode::Any)?)
 }
 
-/// Whether the first publish to a volume has begun, and was not completed.
+/// Whether the first publish to a volume has begun, and was not completed; false if that is not known.
+///
+/// # Errors
+///
+/// The volume itself was not completed.
 pub fn is_begun(url: &Path, place: &Location) -> anyhow::Result<bool> {
     let options = cffs_object::OpenOptions { read_only: true, ..image::command_options(false) };
-    let device = LogDevice::open(place, options)?;
+    let device = match LogDevice::open(place, options) {
+        Err(error @ cffs_object::Error::Unmade { .. }) => return Err(error.into()),
+        Err(_) => return Ok(false),
+        Ok(device) => device,
+    };
     let uuid = device.uuid();
-    let volume = image::open_volume(url, device, image::read_only())?;
+    let Ok(volume) = image::open_volume(url, device, image::read_only()) else { return Ok(false) };
     let is_begun = own_xattr(&volume, InodeNo::ROOT, FIRST).is_ok_and(|begun| begun == uuid);
-    volume.close()?;
+    let _ = volume.close();
     Ok(is_begun)
 }
 

@@ -203,7 +203,7 @@ pub fn open_journal(
     };
     let found = match named {
         Some(named) => Some(named.to_owned()),
-        None => journal::find_device(path, &superblock, &mounts::can_be_read),
+        None => cffs::files::find_journal(path, &superblock, &mounts::can_be_read),
     };
     let open = |found: PathBuf| {
         open_any(&found, access)

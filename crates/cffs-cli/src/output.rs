@@ -89,7 +89,9 @@ pub fn line(text: Arguments<'_>) -> anyhow::Result<()> {
 
 /// Prints the line of [`note!`].
 pub fn note_line(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "{}", without_controls(text.to_string()));
+    // One write: the program may end, and other threads may print, between two.
+    let line = without_controls(text.to_string()) + "\n";
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// Whether standard output is a terminal.

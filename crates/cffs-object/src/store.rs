@@ -83,7 +83,9 @@ pub struct Client {
 }
 
 /// Threads that drive the requests of all stores with clones of one client, while there is such a store.
-/// These share connections, which end with the threads that opened them.
+/// These share connections, which end with the threads that opened them: so one thread must not drop the last
+/// store while another opens one. A process that was forked has none of these threads, and may not use the
+/// client.
 #[derive(Clone, Default)]
 pub struct Threads(Arc<Mutex<Weak<Runtime>>>);
 

@@ -58,8 +58,8 @@ pub struct About {
     pub is_encrypted: bool,
     /// Whether its deletion has begun, and is in progress or was interrupted.
     pub is_being_deleted: bool,
-    /// Whether it was completed; otherwise a program is making it, or was interrupted. `None` if that is
-    /// sealed.
+    /// Whether it was completed; otherwise a program is making it, or was interrupted. `None` if the
+    /// volume is sealed, and its secret is missing.
     pub is_complete: Option<bool>,
     /// Its size in bytes, unless that is sealed, or the volume was not completed.
     pub size_bytes: Option<u64>,

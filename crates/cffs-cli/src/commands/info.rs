@@ -75,7 +75,8 @@ impl Info {
         if let Ok(answer) = control::ask_server_of(&self.path, Question::Info) {
             return Ok(answer);
         }
-        if let Some(directory) = image::directory_elsewhere(&self.path)?
+        // Opening the image reports a refusal.
+        if let Some(directory) = image::directory_elsewhere(&self.path).ok().flatten()
             && let Ok(answer) = control::ask(&directory, Question::Info)
         {
             return Ok(answer);

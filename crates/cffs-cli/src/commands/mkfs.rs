@@ -380,7 +380,7 @@ impl Mkfs {
             if features.is_empty() { String::from("no features") } else { features.join(", ") },
             uuid::Uuid::from_bytes(superblock.uuid),
         )?;
-        let sibling = cffs::journal::sibling(&self.target);
+        let sibling = cffs::files::journal_file(&self.target);
         if let Some(path) = self.journal_device.as_ref().filter(|path| path.is_file())
             && path.canonicalize().ok() != sibling.canonicalize().ok()
         {

@@ -77,7 +77,7 @@ impl Snapshot {
             What::Ls { volume, json } => {
                 let (at, of) = (place(volume)?, || volume.display().to_string());
                 let all = versions::list(&at).with_context(of)?;
-                // This also fails if the volume itself was not completed.
+                // A volume that was not completed is an error; whether a publish is cannot always be known.
                 if all.is_empty() && first_publish::is_begun(volume, &at).with_context(of)? {
                     note!(
                         "cffs snapshot: {}: its first publish is in progress or was interrupted; the same \

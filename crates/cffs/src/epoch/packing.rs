@@ -248,7 +248,9 @@ fn encode(
     if stored_max < layout.block_fragments() {
         return None;
     }
-    if sample(&parts).is_some_and(|sample| !compressor.shortens(&sample)) {
+    let pages: Vec<&[u8]> =
+        parts.iter().flat_map(|part| &part.pages).map(|page| &page[..]).collect();
+    if sample(&pages).is_some_and(|sample| !compressor.shortens(&sample)) {
         return None;
     }
     let mut raw = Vec::with_capacity(fragments as usize * fragment_bytes);
@@ -265,16 +267,12 @@ fn encode(
     Some(Cluster { parts, stored })
 }
 
-/// The beginnings of some pages, evenly distributed over the parts; `None` if there are few pages. If the
-/// codec does not shorten them, the contents are assumed to be incompressible: media files and archives then
-/// cost little time. Contents that are only repeated in their neighbours are not found.
-fn sample(parts: &[Part]) -> Option<Vec<u8>> {
-    let pages: Vec<_> = parts.iter().flat_map(|part| &part.pages).collect();
-    let step = pages.len() / SAMPLE_PAGES;
-    (step > 0).then(|| {
-        let chosen = pages.into_iter().step_by(step).take(SAMPLE_PAGES);
-        chosen.flat_map(|page| &page[..SAMPLE_PAGE_BYTES]).copied().collect()
-    })
+/// The beginnings of some pages, evenly distributed; `None` if there are few pages. If the codec does not
+/// shorten them, the contents are assumed to be incompressible: media files and archives then cost little
+/// time. Repetitions that span more than the sample are missed.
+fn sample(pages: &[&[u8]]) -> Option<Vec<u8>> {
+    let page = |index: usize| &pages[index * pages.len() / SAMPLE_PAGES][..SAMPLE_PAGE_BYTES];
+    (pages.len() >= SAMPLE_PAGES).then(|| (0..SAMPLE_PAGES).flat_map(page).copied().collect())
 }
 
 /// The clusters that have contents of each file, until they are placed.
@@ -316,3 +314,6 @@ impl Counts {
         self.compressed_to_bytes.fetch_add(bytes(placed.stored_fragments), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,13 +44,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::SystemClock;
-use crate::device::{self, BlockDevice, FileDevice, PairedDevice};
+use crate::device::{self, FileDevice};
 use crate::error::{Error, Result};
 use crate::host::SystemHost;
-use crate::journal;
 use crate::units::InodeNo;
+use crate::vfs::Volume;
 use crate::vfs::types::{Attr, NewKind, OpenOptions, SetAttr, StatFs};
-use crate::vfs::{Volume, read_superblock};
 
 pub mod attached;
 mod bulk;
@@ -60,6 +59,7 @@ mod export;
 mod file;
 mod host;
 mod import;
+mod journal_device;
 pub mod layout;
 mod node;
 mod places;
@@ -76,6 +76,7 @@ pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary, without_acl
 pub use export::export;
 pub use file::File;
 pub use import::{import, import_file, import_into};
+pub use journal_device::{find_journal, journal_file};
 pub use node::{Clears, Making, Node, Put};
 pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
@@ -146,7 +147,7 @@ impl Files {
             false => device::Access::ReadWrite,
         };
         let image = Arc::new(FileDevice::open(path, access)?);
-        let device = with_its_journal(path, image.clone(), access)?;
+        let device = journal_device::with_its_journal(path, image.clone(), access)?;
         let volume = crate::open::open(device, Arc::new(SystemClock), options)?;
         Ok(Files { home: Home::Volume(Arc::new(volume)), image: Some(image) })
     }
@@ -575,26 +576,4 @@ impl Files {
         let (dir, name) = resolve::parent(&self.root(), path)?;
         dir.make(&name, &dir.new_file(kind, permissions)?)
     }
-}
-
-/// Pairs the device of an image with that of its journal, if that is separate and is found. If it is missing,
-/// [`open`](crate::open::open()) reports that where it matters.
-fn with_its_journal(
-    path: &Path,
-    image: Arc<FileDevice>,
-    access: device::Access,
-) -> Result<Arc<dyn BlockDevice>> {
-    let found = match read_superblock(&*image) {
-        Ok(superblock) if journal::is_external(&superblock) => {
-            journal::find_device(path, &superblock, &|_| true)
-        }
-        _ => None,
-    };
-    Ok(match found {
-        Some(found) => {
-            let journal = Arc::new(FileDevice::open(&found, access)?);
-            Arc::new(PairedDevice::new(image, journal))
-        }
-        None => image,
-    })
 }

@@ -5,8 +5,7 @@
 //! journal first, and to their own places, *home*, later: it *drains* the journal when that is full, and when
 //! one of the rules below requires it. Until then reads get them from memory. [`attach`] puts it over a
 //! volume with a journal, [`erase`] empties a journal. The journal is on the volume itself or on another
-//! device, which the home device [names](BlockDevice::journal_device) and [`find_device`] finds. Stands on
-//! `device` and `format`.
+//! device, which the home device [names](BlockDevice::journal_device). Stands on `device` and `format`.
 //!
 //! ```text
 //!   journal:   header │ header again │ gap │ record 0 of its era │ gap │ record 1 │ remains of earlier eras
@@ -44,7 +43,6 @@ use crate::format::superblock::{Incompat, JournalFlags, SUPERBLOCK_BYTES, State}
 
 mod area;
 mod device;
-mod find;
 mod gaps;
 mod load;
 mod space;
@@ -54,7 +52,6 @@ mod writer;
 mod tests;
 
 pub use device::JournaledDevice;
-pub use find::{find_device, sibling};
 
 /// The longest request, for reading the journal and for writing images that are side by side at home. Between
 /// two requests a disk turns once.
