@@ -334,7 +334,7 @@ class Errors(WithVolume):
         with self.assertRaises(IsADirectoryError) as caught:
             self.volume.import_tree(source, "/tree", threads=1)
         self.assertEqual(caught.exception.strerror, words)
-        self.assertIn(Path(caught.exception.filename), [source / name for name in ("a", "b", "c")])
+        self.assertIn(caught.exception.filename, ["/tree/a", "/tree/b", "/tree/c"])
 
 
 class Contents(WithVolume):
