@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId};
@@ -299,28 +299,27 @@ fn a_session_whose_requests_cannot_be_held_continues() {
     });
 }
 
-fn empty_root() -> AttrReply {
-    let attr = Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() };
-    AttrReply { attr, ttl: Duration::from_secs(60) }
+/// A file system without names. It counts lookups, each of which takes this long.
+#[derive(Clone, Default)]
+struct Nameless {
+    lookups: Arc<AtomicU64>,
+    takes: Duration,
 }
 
-/// A file system whose lookups take long and find no name.
-#[derive(Clone, Default)]
-struct Late(Arc<AtomicBool>);
-
-impl Handler for Late {
+impl Handler for Nameless {
     fn getattr(
         &self,
         _: &Context<'_>,
         _: NodeId,
         _: Option<FileHandle>,
     ) -> Result<AttrReply, Errno> {
-        Ok(empty_root())
+        let attr = Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() };
+        Ok(AttrReply { attr, ttl: Duration::from_secs(60) })
     }
 
     fn lookup(&self, _: &Context<'_>, _: NodeId, _: &[u8]) -> Result<Entry, Errno> {
-        self.0.store(true, Ordering::Release);
-        std::thread::sleep(Duration::from_secs(7));
+        self.lookups.fetch_add(1, Ordering::AcqRel);
+        std::thread::sleep(self.takes);
         Err(Errno::NOENT)
     }
 }
@@ -330,14 +329,14 @@ impl Handler for Late {
 #[test]
 fn a_session_is_suspended_when_a_slow_request_is_answered() {
     on_uring(|setup| {
-        let late = Late::default();
+        let late = Nameless { takes: Duration::from_secs(7), ..Nameless::default() };
         let (_directory, session) = setup.session(late.clone());
         let path = session.path().to_owned();
         let suspender = session.suspender();
         let server = std::thread::spawn(move || session.serve());
         let name = path.join("late");
         let caller = std::thread::spawn(move || fs::metadata(name).map(drop));
-        eventually(|| late.0.load(Ordering::Acquire));
+        eventually(|| late.lookups.load(Ordering::Acquire) > 0);
         let fill = suspend(&suspender, &path);
         let session = Session::resume(late, suspended(server), &setup.config);
         let unmounter = session.unmounter();
@@ -347,26 +346,6 @@ fn a_session_is_suspended_when_a_slow_request_is_answered() {
         eventually(|| unmounter.unmount(Unmount::Now).is_ok());
         assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
     });
-}
-
-/// A file system without names. It counts lookups.
-#[derive(Clone, Default)]
-struct Nameless(Arc<AtomicU64>);
-
-impl Handler for Nameless {
-    fn getattr(
-        &self,
-        _: &Context<'_>,
-        _: NodeId,
-        _: Option<FileHandle>,
-    ) -> Result<AttrReply, Errno> {
-        Ok(empty_root())
-    }
-
-    fn lookup(&self, _: &Context<'_>, _: NodeId, _: &[u8]) -> Result<Entry, Errno> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Err(Errno::NOENT)
-    }
 }
 
 /// Regression: a session that was suspended while it started made all its requests to the next one, whose
@@ -388,7 +367,7 @@ fn a_suspended_session_makes_no_more_requests() {
             eventually(|| unmounter.unmount(Unmount::Now).is_ok());
             assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
             // One call may have been in flight: its revalidation of the name fails, and it looks the name up.
-            let count = nameless.0.load(Ordering::Relaxed);
+            let count = nameless.lookups.load(Ordering::Acquire);
             assert!(count <= 2, "{count} lookups in round {round}");
         }
     });
