@@ -43,7 +43,7 @@ DOC := RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-item
 LIBRARYNAMES := libcffs libplace
 LIBRARIES := $(foreach name,$(LIBRARYNAMES),$(BUILT)/$(name).so $(BUILT)/$(name).a)
 PKGCONFIGNAMES := cffs place
-HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
+HEADERS := bindings/cffs-c/include/cffs.h place/place-c/include/place.h
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The number in the SONAME of the libraries, which their build scripts set.
 SOVERSION = $(firstword $(subst ., ,$(VERSION)))
@@ -150,7 +150,7 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
 	install -m 644 $(GENERATED)/man1/* $(DESTDIR)$(MANDIR)/man1
-	install -m 644 crates/cffs-c/man/libcffs.3 $(DESTDIR)$(MANDIR)/man3
+	install -m 644 bindings/cffs-c/man/libcffs.3 $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(GENERATED)/man8/* $(DESTDIR)$(MANDIR)/man8
 	for name in cffs place; do \
 		install -m 644 $(GENERATED)/completions/$$name.bash $(DESTDIR)$(BASHDIR)/$$name && \

@@ -13,7 +13,7 @@ trap '"$cffs" serve --stop "$scratch/tree.cffs" 2>/dev/null || true; rm -rf "$sc
 mkdir -p "$pictures"
 
 "$cffs" mkfs --size 1G --label photos --journal 32M "$scratch/tree.cffs" >/dev/null
-"$cffs" import "$scratch/tree.cffs" crates /crates >/dev/null
+"$cffs" import "$scratch/tree.cffs" core /core >/dev/null
 # Churn: files of several directories made by turns, and every other one taken away.
 for round in 1 2 3 4 5 6; do
     for dir in inbox sent drafts; do
@@ -27,7 +27,7 @@ for round in 1 2 3 4 5 6; do
 done
 nfs=127.0.0.1:$((${address##*:} + 1))
 "$cffs" serve --web "$address" --web-token "$scratch/tokens" --nfs "$nfs" --export /:192.0.2.0/24 \
-    --export /crates:ro "$scratch/tree.cffs" 2>/dev/null
+    --export /core:ro "$scratch/tree.cffs" 2>/dev/null
 token=$(sed -n 's/^run //p' "$scratch/tokens")
 ask() { # PATH
     python3 - "$token" "http://$address$1" <<'PYTHON'
@@ -38,7 +38,7 @@ PYTHON
 }
 # Some points for the line of the hour.
 for _ in {1..12}; do
-    for path in /mail-1/inbox/1-1 /crates/cffs-web/Cargo.toml /mail-2/sent/2-7; do
+    for path in /mail-1/inbox/1-1 /serve/cffs-web/Cargo.toml /mail-2/sent/2-7; do
         ask "/api/v1/layout?path=$path"
     done
     sleep 3

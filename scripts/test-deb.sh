@@ -30,7 +30,7 @@ all_files() { # every path in the chroot but for what package managers write dow
 chroot_begin own-devices
 cp "$package" "$chroot_root/tmp/cffs.deb"
 cp "$(dirname "$package")"/libcffs*.deb "$chroot_root/tmp"
-cp crates/cffs-c/examples/cffs.c "$chroot_root/tmp/example.c"
+cp bindings/cffs-c/examples/cffs.c "$chroot_root/tmp/example.c"
 # What it recommends, and what reads what it installs.
 chroot_sh "apt-get update -q && apt-get install -q -y --no-install-recommends \
     fuse3 man-db groff-base udev systemd logrotate e2fsprogs libgcc-s1" >/dev/null 2>&1

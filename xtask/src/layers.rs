@@ -22,11 +22,11 @@ struct Order {
 
 const ORDERS: [&Order; 2] = [&CORE, &SERVE];
 
-const CORE: Order = Order { source: "crates/cffs/src", base: &BASE, layers: &LAYERS };
+const CORE: Order = Order { source: "core/cffs/src", base: &BASE, layers: &LAYERS };
 
 /// The front ends, `nfs` and `fuse`, use the modules for every protocol, but not each other.
 const SERVE: Order = Order {
-    source: "crates/cffs-serve/src",
+    source: "serve/cffs-serve/src",
     base: &[],
     layers: &[
         ("access", Uses::Only(&[])),

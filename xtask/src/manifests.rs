@@ -9,35 +9,69 @@ use crate::tree::{Finding, Tree};
 #[cfg(test)]
 mod tests;
 
-/// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 18] = [
-    // The protocols know nothing of C-FFS, and the core nothing of any front end.
-    ("fuse-ring", &[]),
-    ("nfs-wire", &[]),
-    ("tar-wire", &[]),
-    ("man-page", &[]),
-    ("mount-list", &[]),
-    ("cffs", &[]),
-    // Test code that several crates use.
-    ("cffs-testing", &["cffs"]),
-    // Only this crate has clients of stores and their dependencies.
-    ("cffs-object", &["cffs"]),
-    ("cffs-serve", &["cffs", "fuse-ring", "mount-list", "nfs-wire"]),
-    // The page and its HTTP server; the server of the volume provides its data.
-    ("cffs-web", &["cffs", "cffs-serve"]),
+/// The folders of the workspace, each with its crates, and which others a crate may depend on: only crates of
+/// its folder and of the folders before it.
+const FOLDERS: [(&str, &[(&str, &[&str])]); 8] = [
+    // These know nothing of C-FFS.
     (
-        "cffs-cli",
-        &["cffs", "cffs-object", "cffs-serve", "cffs-web", "man-page", "mount-list", "tar-wire"],
+        "libs",
+        &[
+            ("fuse-ring", &[]),
+            ("nfs-wire", &[]),
+            ("tar-wire", &[]),
+            ("man-page", &[]),
+            ("mount-list", &[]),
+        ],
     ),
-    ("cffs-c", &["cffs"]),
-    ("cffs-python", &["cffs", "cffs-object"]),
+    // The core knows no front end. Only cffs-object has clients of stores and their dependencies.
+    ("core", &[("cffs", &[]), ("cffs-object", &["cffs"])]),
     // It works on kernel file systems.
-    ("cffs-place", &["man-page", "mount-list"]),
-    ("place-c", &["cffs-place"]),
-    ("cffs-bench", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve", "cffs-cli", "cffs-place"]),
-    ("cffs-fuzz", &["cffs", "cffs-testing", "fuse-ring", "nfs-wire", "tar-wire", "cffs-serve"]),
-    ("xtask", &[]),
+    ("place", &[("cffs-place", &["man-page", "mount-list"]), ("place-c", &["cffs-place"])]),
+    (
+        "serve",
+        &[
+            ("cffs-serve", &["cffs", "fuse-ring", "mount-list", "nfs-wire"]),
+            // The page and its HTTP server; the server of the volume provides its data.
+            ("cffs-web", &["cffs", "cffs-serve"]),
+        ],
+    ),
+    ("bindings", &[("cffs-c", &["cffs"]), ("cffs-python", &["cffs", "cffs-object"])]),
+    (
+        "bin",
+        &[(
+            "cffs-cli",
+            &[
+                "cffs",
+                "cffs-object",
+                "cffs-serve",
+                "cffs-web",
+                "man-page",
+                "mount-list",
+                "tar-wire",
+            ],
+        )],
+    ),
+    // Tests, measurements and fuzzing.
+    (
+        "lab",
+        &[
+            ("cffs-testing", &["cffs"]),
+            ("cffs-bench", &["cffs", "cffs-place", "cffs-serve", "fuse-ring", "nfs-wire"]),
+            (
+                "cffs-fuzz",
+                &["cffs", "cffs-testing", "fuse-ring", "nfs-wire", "tar-wire", "cffs-serve"],
+            ),
+        ],
+    ),
+    ("", &[("xtask", &[])]),
 ];
+
+/// All crates in their order: the folder, the name, and which others it may depend on.
+fn crates() -> impl Iterator<Item = (&'static str, &'static str, &'static [&'static str])> {
+    FOLDERS.iter().flat_map(|(folder, crates)| {
+        crates.iter().map(move |(name, allowed)| (*folder, *name, *allowed))
+    })
+}
 
 const KINDS: [&str; 3] = ["dependencies", TESTS, "build-dependencies"];
 const TESTS: &str = "dev-dependencies";
@@ -71,14 +105,19 @@ fn check_manifest(path: &Path, text: &str) -> Vec<Finding> {
         return Vec::new();
     };
     let name = name.as_str().unwrap_or_default();
-    let in_workspace = path.starts_with("crates") || path.starts_with("xtask");
-    let Some((_, allowed)) = CRATES.iter().find(|(known, _)| *known == name) else {
+    let directory = path.parent().unwrap_or(path);
+    let Some((.., allowed)) = crates()
+        .find(|&(folder, known, _)| known == name && directory == Path::new(folder).join(known))
+    else {
+        let top = path.iter().next().unwrap_or_default();
+        let in_workspace = FOLDERS.iter().any(|(folder, _)| top == *folder) || top == "xtask";
         return match in_workspace {
             true => finding(
                 1,
                 format!(
-                    "the crate {name} has no place in the order of the crates: give it one in \
-                     xtask/src/manifests.rs and in docs/ARCHITECTURE.md"
+                    "the crate {name} has no place in {}: give it one in xtask/src/manifests.rs and in \
+                     docs/ARCHITECTURE.md",
+                    directory.display()
                 ),
             ),
             // Test programs and fuzz targets may depend on everything.
@@ -87,7 +126,7 @@ fn check_manifest(path: &Path, text: &str) -> Vec<Finding> {
     };
     dependencies(&manifest)
         .into_iter()
-        .filter(|(_, used)| CRATES.iter().any(|(known, _)| known == used))
+        .filter(|(_, used)| crates().any(|(_, known, _)| known == used))
         .filter(|(_, used)| !allowed.contains(&used.as_str()))
         .filter(|(kind, used)| *kind != TESTS || !FOR_TESTS.contains(&(name, used.as_str())))
         .map(|(_, used)| {

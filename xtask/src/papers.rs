@@ -13,7 +13,7 @@ mod tests;
 
 const DOCUMENT: &str = "docs/PAPERS.md";
 /// The directory of paths in the document, unless they begin at the root of the tree.
-const CORE: &str = "crates/cffs/src";
+const CORE: &str = "core/cffs/src";
 const CELLS: usize = 6;
 const DECISION_LINK: &str = "](decisions/";
 

@@ -16,7 +16,7 @@ fn the_source_tree_is_in_order() {
 #[test]
 fn the_workspace_is_really_read() {
     let tree = Tree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();
-    for path in ["Cargo.toml", "Makefile", ".ci/run", "crates/cffs/src/units.rs", "CHANGELOG.md"] {
+    for path in ["Cargo.toml", "Makefile", ".ci/run", "core/cffs/src/units.rs", "CHANGELOG.md"] {
         assert!(tree.files.contains_key(Path::new(path)), "{path}");
     }
     assert!(!tree.files.keys().any(|path| path.starts_with("target")));

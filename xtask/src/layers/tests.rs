@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The lines with findings in `crates/cffs/src/PATH` if it contains `text`.
+/// The lines with findings in `core/cffs/src/PATH` if it contains `text`.
 fn lines(path: &str, text: &str) -> Vec<usize> {
     findings(path, text).iter().map(|finding| finding.line).collect()
 }
@@ -18,7 +18,7 @@ fn an_upward_use_is_found_and_explained() {
     let found = findings("device/file/mod.rs", "use std::io;\n\nuse crate::vfs::Volume;\n");
     let [finding] = &found[..] else { panic!("not one: {}", found.len()) };
     let said = finding.to_string();
-    let expected = "crates/cffs/src/device/file/mod.rs:3: device uses crate::vfs::Volume, which is not \
+    let expected = "core/cffs/src/device/file/mod.rs:3: device uses crate::vfs::Volume, which is not \
                     below it: device may use units, error, clock";
     assert!(said.starts_with(expected) && !said.contains("cache"), "{said}");
 }

@@ -10,19 +10,21 @@ fn findings(path: &str, text: &str) -> Vec<String> {
 
 fn manifest(name: &str, dependencies: &str) -> Vec<String> {
     let text = format!("[package]\nname = \"{name}\"\n\n{dependencies}");
-    findings(&format!("crates/{name}/Cargo.toml"), &text)
+    let (folder, ..) =
+        crates().find(|&(_, known, _)| known == name).expect("a crate of the workspace");
+    findings(format!("{folder}/{name}/Cargo.toml").trim_start_matches('/'), &text)
 }
 
 #[test]
 fn an_upward_dependency_is_found_where_it_stands() {
     assert_eq!(
         manifest("fuse-ring", "[dependencies]\nlibc = \"1\"\ncffs.workspace = true\n"),
-        ["crates/fuse-ring/Cargo.toml:6: fuse-ring depends on cffs, but it may only use no other \
+        ["libs/fuse-ring/Cargo.toml:6: fuse-ring depends on cffs, but it may only use no other \
           crate of the workspace"]
     );
     assert_eq!(
         manifest("cffs-cli", "[dependencies]\nfuse-ring = { workspace = true }\n"),
-        ["crates/cffs-cli/Cargo.toml:5: cffs-cli depends on fuse-ring, but it may only use cffs, \
+        ["bin/cffs-cli/Cargo.toml:5: cffs-cli depends on fuse-ring, but it may only use cffs, \
           cffs-object, cffs-serve, cffs-web, man-page, mount-list, tar-wire"]
     );
 }
@@ -42,7 +44,7 @@ fn dependencies_of_every_kind_count() {
 
 #[test]
 fn nothing_depends_on_the_measurements() {
-    for (name, _) in CRATES {
+    for (_, name, _) in crates() {
         let found = manifest(name, "[dev-dependencies]\ncffs-bench.workspace = true\n");
         assert_eq!(found.len(), 1, "{name}");
     }
@@ -61,11 +63,24 @@ fn allowed_dependencies_are_not_reported() {
 }
 
 #[test]
-fn a_crate_without_a_place_is_refused() {
-    assert!(manifest("cffs-utils", "")[0].contains("no place in the order"));
+fn a_crate_without_a_place_or_in_another_folder_is_refused() {
+    for path in ["core/cffs-utils/Cargo.toml", "serve/cffs-object/Cargo.toml"] {
+        let name = path.split('/').nth(1).expect("a folder of the crate");
+        let found = findings(path, &format!("[package]\nname = \"{name}\"\n"));
+        assert!(found[0].contains("has no place in"), "{found:?}");
+    }
+}
+
+#[test]
+fn crates_depend_on_crates_before_them() {
+    let mut before = Vec::new();
+    for (_, name, allowed) in crates() {
+        assert!(allowed.iter().all(|used| before.contains(used)), "{name}: {allowed:?}");
+        before.push(name);
+    }
 }
 
 #[test]
 fn a_malformed_manifest_is_reported_and_not_skipped() {
-    assert!(findings("crates/cffs/Cargo.toml", "[package")[0].contains("not a manifest"));
+    assert!(findings("core/cffs/Cargo.toml", "[package")[0].contains("not a manifest"));
 }

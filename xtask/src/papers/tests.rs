@@ -7,7 +7,7 @@ fn findings(row: &str) -> Vec<String> {
     let head = "| section | item | state | code | test or command | measurement or decision |\n";
     let files = [
         ("Makefile", "bench: ## Measure\n".to_owned()),
-        ("crates/cffs/src/a.rs", "#[test]\nfn it_works() {}\n".to_owned()),
+        ("core/cffs/src/a.rs", "#[test]\nfn it_works() {}\n".to_owned()),
         (DOCUMENT, format!("{head}| --- | --- | --- | --- | --- | --- |\n{row}\n")),
     ];
     for (path, text) in files {
@@ -25,8 +25,8 @@ fn rows_whose_citations_exist_are_accepted() {
     for state in ["works", "missing", "partly (no cache)", "different ([001](decisions/001-a.md))"]
     {
         let row = format!(
-            "| 2.1 | inodes | {state} | `a.rs`, `crates/cffs/src/a.rs` | `it_works`, `make bench QUICK=1`, \
-             `cffs fsck tree.cffs`, `crates/cffs/src` | `anything` |"
+            "| 2.1 | inodes | {state} | `a.rs`, `core/cffs/src/a.rs` | `it_works`, `make bench QUICK=1`, \
+             `cffs fsck tree.cffs`, `core/cffs/src` | `anything` |"
         );
         assert_eq!(findings(&row), Vec::<String>::new());
     }

@@ -5,8 +5,8 @@ use super::Known;
 
 /// The source of the crate, the type, its files, its methods.
 pub const LARGE_TYPES: [Known; 4] = [
-    ("crates/cffs/src", "alloc::Allocator", 11, 82),
-    ("crates/cffs/src", "cache::BufferCache", 4, 55),
-    ("crates/cffs/src", "epoch::EpochWriter", 12, 80),
-    ("crates/cffs-bench/src", "library::LibraryPlan", 8, 22),
+    ("core/cffs/src", "alloc::Allocator", 11, 82),
+    ("core/cffs/src", "cache::BufferCache", 4, 55),
+    ("core/cffs/src", "epoch::EpochWriter", 12, 80),
+    ("lab/cffs-bench/src", "library::LibraryPlan", 8, 22),
 ];

@@ -2,7 +2,7 @@
 //! program continues with the remains.
 //!
 //! The workloads, their promises, and `CFFS_CRASH`, `CFFS_CRASH_SEED` and `CFFS_CRASH_STATES` are those of
-//! the core's explorer (`crates/cffs/tests/crash`).
+//! the core's explorer (`core/cffs/tests/crash`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

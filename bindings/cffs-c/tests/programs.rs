@@ -6,7 +6,7 @@ use std::process::Command;
 
 use linking::{compile, libraries, run};
 
-#[path = "../../place-c/tests/linking/mod.rs"]
+#[path = "../../../place/place-c/tests/linking/mod.rs"]
 mod linking;
 
 /// The program compiled from a source, linked with each of the libraries.
