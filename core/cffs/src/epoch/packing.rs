@@ -6,7 +6,7 @@
 //! that were added or changed in the meantime wait until it compresses again. Only a limited part of the
 //! contents is compressed with the gate closed (`epoch/prepare.rs`).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 
 use foldhash::{HashMap, HashSet};
@@ -28,6 +28,10 @@ const SAVED_PART: u32 = 8;
 /// How many pages of a cluster a sample has, and how many bytes of each.
 const SAMPLE_PAGES: usize = 4;
 const SAMPLE_PAGE_BYTES: usize = 1 << 10;
+/// After this many units of a large file in succession that did not become shorter, one unit of
+/// `TRIED_PERIOD` is tried, until one becomes shorter.
+const TRIES: u8 = 16;
+const TRIED_PERIOD: u64 = 8;
 
 /// Collects contents, in their order, until a cluster is full.
 struct Packer<'a> {
@@ -156,9 +160,11 @@ impl Packer<'_> {
             }
         } else if !is_small {
             let piece = u64::from(self.fragments_max / layout.block_fragments());
+            let is_hopeful = vnode.incompressible.load(Ordering::Relaxed) < TRIES;
             let parts: Vec<Part> = chosen
                 .positions
                 .chunk_by(|one, next| one.0 / piece == next.0 / piece)
+                .filter(|part| is_hopeful || (part[0].0 / piece).is_multiple_of(TRIED_PERIOD))
                 .map(|part| part[0].0..part[part.len() - 1].0 + 1)
                 // The file may have become shorter.
                 .filter(|part| part.end <= blocks)
@@ -216,8 +222,13 @@ fn compress(inodes: &InodeCache, level: i32, groups: Vec<Vec<Part>>) -> Vec<Clus
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(group) = groups.get(index) else { return clusters };
-            let parts = group.lock().take();
-            let cluster = parts.and_then(|parts| encode(inodes, &mut compressor, parts));
+            let Some(parts) = group.lock().take() else { continue };
+            let file = parts[0].vnode.clone();
+            let is_of_large = parts[0].checksum.is_none();
+            let cluster = encode(inodes, &mut compressor, parts);
+            if is_of_large {
+                note_result(&file.incompressible, cluster.is_some());
+            }
             clusters.extend(cluster.map(|cluster| (index, cluster)));
         }
     };
@@ -234,6 +245,15 @@ fn compress(inodes: &InodeCache, level: i32, groups: Vec<Vec<Part>>) -> Vec<Clus
     // The pieces of a large file are placed in the order of the file.
     clusters.sort_unstable_by_key(|(index, _)| *index);
     clusters.into_iter().map(|(_, cluster)| cluster).collect()
+}
+
+/// Counts units in succession that did not become shorter. Concurrent results may be lost.
+fn note_result(incompressible: &AtomicU8, is_shorter: bool) {
+    let count = match is_shorter {
+        true => 0,
+        false => incompressible.load(Ordering::Relaxed).saturating_add(1),
+    };
+    incompressible.store(count, Ordering::Relaxed);
 }
 
 fn encode(

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use foldhash::HashSet;
 
@@ -27,6 +27,8 @@ pub struct Vnode {
     seen: AtomicBool,
     /// The vnode was used since the table was last swept.
     pub(super) used: AtomicBool,
+    /// The number of units of a large file, in succession, that compression did not make shorter.
+    pub incompressible: AtomicU8,
     /// Everything else, under its lock.
     pub state: RwLock<VnodeState>,
 }
@@ -259,6 +261,7 @@ impl Vnode {
             queued: AtomicBool::new(false),
             seen: AtomicBool::new(false),
             used: AtomicBool::new(false),
+            incompressible: AtomicU8::new(0),
             state: RwLock::new(
                 rank_of(&inode),
                 VnodeState {

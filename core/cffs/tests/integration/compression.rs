@@ -15,6 +15,7 @@ use cffs::vfs::{Caller, NewKind, OpenOptions, RenameMode, SetVolume, Volume};
 
 use crate::clusters::{device, directories, is_sound, open, read, text, write};
 use cffs_testing::golden::listing;
+use cffs_testing::random::Random;
 use cffs_testing::setup;
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -283,5 +284,30 @@ fn a_copy_is_shared_unless_it_is_not_to_be_compressed() {
     let used = survey(&device, ROOT);
     assert_eq!((used.bytes, used.shared_bytes), (11 * 5 * 1024, 5 * 1024));
     assert_eq!((used.incomplete, used.dead_bytes), (0, 0));
+    is_sound(&device);
+}
+
+#[test]
+fn units_of_an_incompressible_file_are_tried_again_from_time_to_time() {
+    const UNIT: usize = 64 << 10;
+    let device = device();
+    let volume = open(&device);
+    let file = setup::make(&volume, ROOT, "file", NewKind::Regular);
+    let mut random = Random(1);
+    let noise: Vec<u8> =
+        (0..32 * UNIT / 8).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect();
+    let text = text(1, 16 * UNIT);
+    let mut len = 0;
+    let mut append = |bytes: &[u8]| {
+        write(&volume, file, len, bytes);
+        volume.sync().expect("synced");
+        len += bytes.len() as u64;
+        volume.stats().compressed_bytes as usize / UNIT
+    };
+    assert_eq!(append(&noise), 0);
+    assert_eq!(append(&text), 2, "one unit of eight is tried");
+    assert_eq!(append(&text), 18, "all are tried after one became shorter");
+    assert!(read(&volume, file) == [noise, text.clone(), text].concat());
+    volume.close().expect("closed");
     is_sound(&device);
 }
