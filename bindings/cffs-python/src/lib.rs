@@ -238,7 +238,7 @@ impl Volume {
     }
 
     /// Open a file. `create` creates it if it does not exist; with `exclusive`, it must not exist.
-    #[pyo3(signature = (path, create = false, exclusive = false, truncate = false, mode = 0o644))]
+    #[pyo3(signature = (path, create = false, exclusive = false, truncate = false, mode = None))]
     fn _open(
         &self,
         py: Python<'_>,
@@ -246,9 +246,10 @@ impl Volume {
         create: bool,
         exclusive: bool,
         truncate: bool,
-        mode: u32,
+        mode: Option<u32>,
     ) -> PyResult<File> {
         let file = self.call(py, &path, || {
+            let mode = mode.unwrap_or_else(|| self.files().new_file_permissions());
             let file = match (create, exclusive) {
                 (true, true) => return Ok(self.files().create_new(&path, mode)?),
                 (true, false) => self.files().open_or_create(&path, mode)?,

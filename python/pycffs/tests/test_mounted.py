@@ -123,6 +123,15 @@ class Mounted(WithMount):
             kernel, library = ((stat.st_mode, stat.st_gid) for stat in made)
             self.assertEqual(library, kernel)
 
+    def test_a_file_has_the_permissions_that_the_umask_leaves(self):
+        before = os.umask(0o007)
+        self.addCleanup(os.umask, before)
+        self.again()
+        self.volume.write("/written", b"")
+        self.volume.open("/opened", "wb").close()
+        for name in ("written", "opened"):
+            self.assertEqual(os.stat(self.image / name).st_mode & 0o777, 0o660, name)
+
     def test_many_files_with_the_outcome_of_each(self):
         names = [f"/{number}" for number in range(500)]
         for name in names:

@@ -302,7 +302,7 @@ impl Files {
     ///
     /// Those of [`Files::open_or_create`].
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
-        let (file, is_new) = self.found_or_made(path.as_ref(), 0o644)?;
+        let (file, is_new) = self.found_or_made(path.as_ref(), self.new_file_permissions())?;
         if !is_new {
             file.set_len(0)?;
         }
@@ -317,6 +317,11 @@ impl Files {
     /// [`Error::IsDirectory`]; [`Error::Invalid`] if something other than a regular file has the name.
     pub fn open_or_create(&self, path: impl AsRef<[u8]>, permissions: u32) -> Result<File> {
         self.found_or_made(path.as_ref(), permissions).map(|(file, _)| file)
+    }
+
+    /// The usual permissions of new files: on a mounted volume, the program's umask applies to them.
+    pub fn new_file_permissions(&self) -> u32 {
+        if self.root().is_attached() { 0o666 } else { 0o644 }
     }
 
     /// Also returns whether the file is new.
@@ -462,11 +467,12 @@ impl Files {
     /// ```
     pub fn hard_link(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
         let node = self.node_itself(path)?;
-        let (dir, name) = resolve::parent(&self.root(), new_path.as_ref())?;
+        let (dir, name) = resolve::parent_of_file(&self.root(), new_path.as_ref())?;
         dir.link(&node, &name).map(drop)
     }
 
-    /// Renames a file, and replaces the one with the new name.
+    /// Renames a file, and replaces the one with the new name. A slash after either path requires a
+    /// directory.
     ///
     /// # Errors
     ///
@@ -489,8 +495,12 @@ impl Files {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn rename(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
-        let (new_dir, new_name) = resolve::parent(&self.root(), new_path.as_ref())?;
+        let (path, new_path) = (path.as_ref(), new_path.as_ref());
+        let (dir, name) = resolve::parent(&self.root(), path)?;
+        let (new_dir, new_name) = resolve::parent(&self.root(), new_path)?;
+        if path.ends_with(b"/") || new_path.ends_with(b"/") {
+            resolve::require_directory(&dir.lookup(&name)?)?;
+        }
         dir.rename(&name, &new_dir, &new_name)
     }
 
@@ -498,9 +508,14 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// [`Error::IsDirectory`].
+    /// [`Error::IsDirectory`]; [`Error::NotDirectory`] if a slash follows the name of another file.
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = resolve::parent(&self.root(), path.as_ref())?;
+        let path = path.as_ref();
+        if path.ends_with(b"/") {
+            self.node(path)?;
+            return Err(Error::IsDirectory);
+        }
+        let (dir, name) = resolve::parent(&self.root(), path)?;
         dir.unlink(&name)
     }
 
@@ -573,7 +588,11 @@ impl Files {
     }
 
     fn make(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> Result<Node> {
-        let (dir, name) = resolve::parent(&self.root(), path)?;
+        let (dir, name) = match kind {
+            NewKind::Directory => resolve::parent(&self.root(), path)?,
+            NewKind::Regular if path.ends_with(b"/") => return Err(Error::IsDirectory),
+            _ => resolve::parent_of_file(&self.root(), path)?,
+        };
         dir.make(&name, &dir.new_file(kind, permissions)?)
     }
 }

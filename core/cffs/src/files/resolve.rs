@@ -23,9 +23,7 @@ pub fn node(root: &Node, path: &[u8], follow_last: bool) -> Result<Node> {
         // The root stays at the bottom.
         let Some(dir) = above.last() else { return Err(Error::NotFound) };
         if name == b".." {
-            if dir.file_type() != FileType::Directory {
-                return Err(Error::NotDirectory);
-            }
+            require_directory(dir)?;
             above.truncate((above.len() - 1).max(1));
             continue;
         }
@@ -46,10 +44,17 @@ pub fn node(root: &Node, path: &[u8], follow_last: bool) -> Result<Node> {
         pending.extend(names(&target).into_iter().rev());
     }
     let node = above.pop().ok_or(Error::NotFound)?;
-    if wants_directory && node.file_type() != FileType::Directory {
-        return Err(Error::NotDirectory);
+    if wants_directory {
+        require_directory(&node)?;
     }
     Ok(node)
+}
+
+pub fn require_directory(node: &Node) -> Result<()> {
+    match node.file_type() {
+        FileType::Directory => Ok(()),
+        _ => Err(Error::NotDirectory),
+    }
 }
 
 /// The inode at a path, or a new one that `make` makes at the path or at the target of a symbolic link at its
@@ -110,6 +115,17 @@ pub fn parent(root: &Node, path: &[u8]) -> Result<(Node, Vec<u8>)> {
         _ if !dir.is_empty() => Ok((node(root, &[dir, b"./"].concat(), true)?, name.to_vec())),
         _ => Ok((node(root, dir, true)?, name.to_vec())),
     }
+}
+
+/// The directory in which something other than a directory is made, and its name. After a slash, only a
+/// directory can be made.
+pub fn parent_of_file(root: &Node, path: &[u8]) -> Result<(Node, Vec<u8>)> {
+    let (dir, name) = parent(root, path)?;
+    if path.ends_with(b"/") {
+        dir.lookup(&name)?;
+        return Err(Error::Exists);
+    }
+    Ok((dir, name))
 }
 
 /// The names of a path; `.` and empty ones say nothing.

@@ -64,6 +64,34 @@ fn a_file_is_made_through_a_symbolic_link_without_a_target() {
 }
 
 #[test]
+fn a_slash_after_a_name_requires_a_directory() {
+    let files = files();
+    files.write("/f", b"contents").expect("written");
+    files.make_dir("/d/").expect("made");
+    for (found, expected) in [
+        (files.remove_file("/f/"), Error::NotDirectory),
+        (files.remove_file("/d/"), Error::IsDirectory),
+        (files.remove_dir("/f/"), Error::NotDirectory),
+        (files.rename("/f/", "/g"), Error::NotDirectory),
+        (files.rename("/f", "/g/"), Error::NotDirectory),
+        (files.rename("/none/", "/g"), Error::NotFound),
+        (files.hard_link("/f/", "/g"), Error::NotDirectory),
+        (files.hard_link("/f", "/g/"), Error::NotFound),
+        (files.hard_link("/f", "/f/"), Error::Exists),
+        (files.symlink(b"f", "/g/"), Error::NotFound),
+        (files.symlink(b"f", "/d/"), Error::Exists),
+        (files.create_new("/g/", 0o644).map(drop), Error::IsDirectory),
+    ] {
+        let found = found.expect_err("refused");
+        assert_eq!(found.to_string(), expected.to_string());
+    }
+    files.rename("/d/", "/e/").expect("renamed");
+    files.remove_dir("/e/").expect("removed");
+    assert_eq!(files.read("/f").expect("read"), b"contents");
+    assert_eq!(files.read_dir("/").expect("listed").len(), 1);
+}
+
+#[test]
 fn contents_written_by_path_are_read_by_path() {
     let files = files();
     files.make_dir_all("/a/b//c/").expect("made");
