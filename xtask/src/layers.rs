@@ -44,7 +44,7 @@ const SERVE: Order = Order {
 };
 
 /// Modules that every module may use, including each other.
-const BASE: [&str; 10] = [
+const BASE: [&str; 11] = [
     "units",
     "error",
     "clock",
@@ -55,6 +55,7 @@ const BASE: [&str; 10] = [
     "tuning",
     "waiter",
     "printable",
+    "processors",
 ];
 
 /// The modules that a module may use in addition to [`BASE`].

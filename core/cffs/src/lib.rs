@@ -22,6 +22,7 @@ pub mod open;
 mod options;
 pub mod padded;
 mod printable;
+mod processors;
 mod readahead;
 mod runs;
 pub mod trace;

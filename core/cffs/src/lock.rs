@@ -32,7 +32,7 @@ pub fn processors() -> usize {
     if schedule::is_scheduled() {
         return 1;
     }
-    std::thread::available_parallelism().map_or(1, usize::from)
+    crate::processors::available()
 }
 
 /// Whether this time has passed since a moment; in a schedule, the seed decides.

@@ -36,7 +36,6 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
@@ -51,6 +50,7 @@ use crate::format::LiveLayout;
 use crate::locality::LocalityHash;
 use crate::lock::{Mutex, Rank, Rule};
 use crate::padded::Counter;
+use crate::processors;
 use crate::runs;
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
@@ -113,7 +113,7 @@ type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeig
 fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
     // A part gets whole runs of blocks, so it must be large enough for many: otherwise one part is full while
     // others have room.
-    let parts = thread::available_parallelism().map_or(1, usize::from) * PARTS_PER_CORE;
+    let parts = processors::available() * PARTS_PER_CORE;
     let options = quick_cache::OptionsBuilder::new()
         .shards(parts.min(blocks / PART_BLOCKS_MIN).max(1))
         .estimated_items_capacity(blocks)
