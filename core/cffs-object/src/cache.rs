@@ -162,6 +162,7 @@ impl DiskCache {
         if used + bytes > self.size_bytes {
             used = self.keep_at_most((self.size_bytes - self.size_bytes / SHARE_FREED) - bytes)?;
         }
+        assert!(used + bytes <= self.size_bytes, "the cache has room for the chunk");
         write_used(lock, used + bytes)?;
         *is_counted = true;
         let temporary = self.directory.join("adding");

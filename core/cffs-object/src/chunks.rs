@@ -192,6 +192,7 @@ impl Chunks {
     /// threads have requested. No guard is held while waiting for other threads, so that threads cannot wait
     /// for each other in a circle. `is_long`: the read is longer than a request for one chunk.
     fn get(&self, keys: &[Key], is_long: bool) -> Result<Vec<Bytes>, Error> {
+        debug_assert!(keys.is_sorted_by(|one, next| one < next), "each key once, in order");
         let mut found: Vec<Option<Bytes>> = vec![None; keys.len()];
         // Whether neighbours of missing chunks are requested as well.
         let mut reads_ahead = true;
@@ -324,6 +325,10 @@ impl Chunks {
                 // Nothing follows the end of the object.
                 let chunk_bytes = Bytes::copy_from_slice(pieces.next().unwrap_or_default());
                 let key = (run.object, chunk);
+                assert!(
+                    chunk_bytes.len() as u64 <= CHUNK_BYTES,
+                    "a chunk is no longer than its unit"
+                );
                 if !chunk_bytes.is_empty() {
                     let _ = guard.insert(chunk_bytes.clone());
                     self.to_disk(key, &chunk_bytes);

@@ -106,6 +106,7 @@ impl Mark {
 ///
 /// Errors of the store, and damage of a snapshot. Then fewer objects are deleted, and nothing is lost.
 pub fn sweep(store: &Store, mark: &Mark) -> Result<Swept, Error> {
+    assert!(mark.live.values().all(|bytes| *bytes > 0), "live objects have live bytes");
     let kept = kept_by_snapshots(store)?;
     let mut swept = Swept::default();
     let mut dead = Vec::new();

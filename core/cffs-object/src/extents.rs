@@ -25,6 +25,27 @@ impl<S> Default for Extents<S> {
 }
 
 impl<S: Source> Extents<S> {
+    /// Fails if a range is empty, or two overlap.
+    pub fn check(&self) {
+        let mut end = 0;
+        for (start, len, _) in self.iter() {
+            assert!(len > 0, "the range at {start} is empty");
+            assert!(start >= end, "the range at {start} overlaps one that ends at {end}");
+            end = start.checked_add(len).expect("a range ends within the address space");
+        }
+    }
+
+    /// Fails if a range crosses an end of this one, which was just changed. Takes no time that depends on
+    /// the number of ranges.
+    fn check_ends(&self, start: u64, end: u64) {
+        for border in [start, end] {
+            if let Some((at, (len, _))) = self.ranges.range(..border).next_back() {
+                assert!(*len > 0, "the range at {at} is empty");
+                assert!(at + len <= border, "the range at {at} reaches beyond {border}");
+            }
+        }
+    }
+
     /// Removes a range.
     pub fn remove(&mut self, start: u64, len: u64) {
         let end = start + len;
@@ -43,6 +64,10 @@ impl<S: Source> Extents<S> {
             if at + old_len > end {
                 self.ranges.insert(end, (at + old_len - end, source.skip(end - at)));
             }
+        }
+        if cfg!(debug_assertions) {
+            self.check_ends(start, end);
+            assert!(!self.has_any(start, len), "a removed range has no bytes left");
         }
     }
 

@@ -257,6 +257,7 @@ impl History {
         if !is_in_order {
             return wrong("its writer had not claimed the volume");
         }
+        debug_assert_eq!(slot, self.slot + 1, "records are applied one after the other");
         self.slot = slot;
         self.checksum = checksum;
         self.term = record.term;

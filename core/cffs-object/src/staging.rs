@@ -128,7 +128,8 @@ impl Staging {
         let written = write();
         match &written {
             Ok(()) => {
-                self.waiting.lock().insert(slot, bytes.len() as u64);
+                let before = self.waiting.lock().insert(slot, bytes.len() as u64);
+                assert!(before.is_none(), "a slot has one record, and is staged once");
             }
             Err(_) => self.remove(slot),
         }

@@ -85,6 +85,22 @@ pub struct View {
 }
 
 impl State {
+    /// Fails if the pending pieces contradict each other or the size. Debug builds check this with each
+    /// change.
+    fn check(&self) {
+        self.pending.check();
+        let mut bytes = 0;
+        for (start, len, piece) in self.pending.iter() {
+            assert!(start + len <= self.size_bytes, "a write ends within the device");
+            if let Piece::Memory(contents) = piece {
+                assert!(contents.len() as u64 >= len, "a piece has all bytes of its range");
+                bytes += len;
+            }
+        }
+        // Bytes that were written twice count twice.
+        assert!(bytes <= self.pending_bytes, "the pending bytes are counted");
+    }
+
     /// The state after the history.
     pub fn new(history: History) -> State {
         State {
@@ -138,6 +154,9 @@ impl State {
             self.pending_bytes += len;
         }
         self.pending.insert(offset, len, piece);
+        if cfg!(debug_assertions) && self.pending.len().is_power_of_two() {
+            self.check();
+        }
         self.is_much()
     }
 
@@ -155,6 +174,7 @@ impl State {
     /// Moves the pending bytes into flight with a record. Returns the ranges that the record changes, and its
     /// contents; `None` if it would change nothing.
     pub fn send(&mut self, record: Object) -> Option<(Extents<Place>, Vec<u8>)> {
+        debug_assert!(record.slot().is_some(), "the contents follow a record");
         let pieces = self.take_pending();
         let is_nothing = pieces.is_empty() && self.staged.is_empty() && !self.is_resized;
         (!is_nothing).then(|| {
@@ -166,6 +186,7 @@ impl State {
 
     /// Moves the pending bytes into flight with an object of contents, and returns these, if there are any.
     pub fn send_ahead(&mut self, object: Object) -> Option<Vec<u8>> {
+        debug_assert!(object.slot().is_none(), "the record comes later");
         let pieces = self.take_pending();
         if pieces.is_empty() {
             return None;
@@ -190,11 +211,20 @@ impl State {
 
     /// The oldest object in flight is in the store.
     pub fn arrived(&mut self) {
-        self.in_flight.pop_front();
+        let arrived = self.in_flight.pop_front();
+        assert!(arrived.is_some(), "an object that arrives was in flight");
     }
 
     /// Staged and in-flight writes are in a record now.
     pub fn commit(&mut self, record: &Record) {
+        if cfg!(debug_assertions) {
+            record.extents.check();
+            let end = record.extents.iter().last().map_or(0, |(start, len, _)| start + len);
+            assert!(
+                end <= self.size_bytes.max(record.size_bytes),
+                "a record changes the device only"
+            );
+        }
         format::apply(&mut self.committed, &record.extents);
         self.staged = Extents::default();
         self.in_flight.clear();

@@ -177,6 +177,9 @@ impl Uploader {
             staging.remove(slot);
             return Err(failure.clone().error());
         }
+        // The first record without a predecessor follows one that is in the store.
+        let is_next = queue.waiting.back().is_none_or(|last| last.slot + 1 == slot);
+        assert!(is_next, "records wait in the order of their slots, without a gap");
         queue.waiting.push_back(Waiting { slot, nonce, since: Instant::now() });
         changed.notify_all();
         Ok(())
@@ -232,7 +235,8 @@ impl Shared {
             let failure = match self.send(&mut turns, first) {
                 Ok(Owner::Ours) => {
                     self.staging.remove(first.slot);
-                    self.queue.lock().waiting.pop_front();
+                    let sent = self.queue.lock().waiting.pop_front();
+                    assert!(sent.is_some_and(|sent| sent.slot == first.slot), "the first was sent");
                     self.changed.notify_all();
                     continue;
                 }

@@ -240,6 +240,17 @@ impl Claimed {
 }
 
 impl Writer {
+    /// Fails if the counters contradict each other. Debug builds check this after each record.
+    fn check(&self) {
+        assert!(self.slot >= self.term, "the writer's records follow its claim");
+        assert!(self.ahead.len() <= AHEAD_MAX, "few objects are being sent");
+        assert!(self.mark.is_none() || self.sweeping.is_none(), "one version is swept at a time");
+        if let Some((_, mark)) = &self.mark {
+            assert!(mark.slot <= self.slot, "a mark is of a version that exists");
+            assert!(mark.data_count <= self.data_count, "a mark counts objects that exist");
+        }
+    }
+
     /// Commits all writes.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.wait_for_ahead(0)?;
@@ -340,6 +351,7 @@ impl Writer {
         extents: Extents<Place>,
         contents: Vec<u8>,
     ) -> Result<(), Error> {
+        assert!(self.ahead.is_empty(), "a record waits for the objects that it names");
         let slot = self.slot + 1;
         let record = Record {
             uuid: self.format.uuid,
@@ -374,6 +386,9 @@ impl Writer {
             self.state.write().commit(&record);
             // A superblock that was written will soon be read.
             self.chunks.keep_record(Object::record(slot, self.instance), &bytes);
+        }
+        if cfg!(debug_assertions) {
+            self.check();
         }
         Ok(())
     }
