@@ -34,7 +34,7 @@ typedef struct cffs_dir cffs_dir;
 typedef struct cffs_file cffs_file;
 
 // An open volume. Meanwhile another program can open it only for reading, and only if this one opened it for
-// reading. One that is attached is open at its server.
+// reading. An attached volume is open at its server.
 typedef struct cffs_volume cffs_volume;
 
 // Options for opening a volume. Zero in every field except `size` selects the defaults. A later version of

@@ -14,7 +14,7 @@ use crate::error::status;
 use crate::pointers::{bytes, hand_out, opened, place, take_back};
 
 /// An open volume. Meanwhile another program can open it only for reading, and only if this one opened it for
-/// reading. One that is attached is open at its server.
+/// reading. An attached volume is open at its server.
 pub struct Volume {
     pub(crate) files: Files,
 }

@@ -280,8 +280,8 @@ pub trait Handler: Send + Sync {
 
     /// Makes everything durable.
     ///
-    /// Linux sends this for virtiofs only, so `sync` and `syncfs` do not reach a FUSE server: durability must
-    /// not depend on it.
+    /// Linux sends this only for mounts of a [block device](crate::MountOptions::block_device), since 6.18,
+    /// and for virtiofs: other servers do not learn of `sync` and `syncfs`.
     fn syncfs(&self, cx: &Context<'_>, node: NodeId) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }

@@ -224,7 +224,7 @@ impl Clone<'_> {
         }
         let target = self.make(attr, dir, name).map_err(failed)?;
         self.top.get_or_insert(target.ino());
-        // A failure leaves the file, so that it must be known before.
+        // The file stays after a failure, so the watch has to know it before.
         self.step(CloneStep::Entry(dir.ino(), name, target.ino()))?;
         let mut filled = Ok(());
         if attr.file_type == FileType::Regular {

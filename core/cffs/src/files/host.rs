@@ -263,7 +263,7 @@ impl Entry {
                     value.truncate(len);
                     found.push((name.into_bytes(), value));
                 }
-                // It went meanwhile, or is not ours to read.
+                // It was removed meanwhile, or this program may not read it.
                 Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -360,7 +360,7 @@ struct Passed {
 }
 
 impl Way {
-    /// Of no step, from a directory with this path.
+    /// A way without steps, from a directory with this path.
     pub fn from(top: &Entry, path: &Path) -> io::Result<Way> {
         let trail = Trail::from(path);
         Ok(Way {

@@ -2,8 +2,8 @@
 //!
 //! Offers [`Files`], a view of a [`Volume`] by path with the calls that `std::fs` has, [`File`] and [`Node`],
 //! handles that hold a reference to an inode until they are dropped, [`Walk`], and [`import()`] and
-//! [`export()`] of whole trees by several threads. Stands only on the facade `vfs`. Operations make no system
-//! calls: everything happens within the process.
+//! [`export()`] of whole trees by several threads. Stands on the facade `vfs` and, for mounted volumes, on
+//! `wire`. On an image, a call makes no system call if it needs nothing from the device.
 //!
 //! ```no_run
 //! # fn main() -> cffs::error::Result<()> {
@@ -33,12 +33,10 @@
 //! [`Error::Corruption`], if what it reads contradicts the format, and with [`Error::Stale`] after
 //! [`Files::close`]. Every call with a path can fail with [`Error::NotFound`] and [`Error::NotDirectory`], if
 //! the path leads nowhere or through a file, with [`Error::NameTooLong`], and with [`Error::Loop`], if it
-//! leads over too many symbolic links. Every call that changes something can fail with
-//! [`Error::ReadOnly`], with [`Error::Latched`] or [`Error::Damaged`], if an earlier write failed or
-//! damage was met that forbids changes, and with [`Error::NoSpace`]. The functions document what else
-//! they return.
-//! A change that returned is in memory: it is lost, and said to be, where [`File::sync`] or
-//! [`Files::close`] fails.
+//! leads over too many symbolic links. Every call that changes something can fail with [`Error::ReadOnly`],
+//! with [`Error::Latched`] or [`Error::Damaged`], if an earlier write failed or damage was found that forbids
+//! changes, and with [`Error::NoSpace`]. The functions document what else they return. A change whose call
+//! has returned is in memory. If it is lost, [`File::sync`] or [`Files::close`] fails.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ impl Place {
 }
 
 impl Places {
-    /// Of the top alone.
+    /// A tree that consists of its top.
     pub fn new() -> Places {
         Places(vec![Known { above: Place::TOP, name: OsString::new(), depth: 0 }])
     }

@@ -53,7 +53,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Whether the tree fits, as far as that can be reckoned.
+    /// Whether the tree fits, by this estimate.
     pub fn fits(&self) -> bool {
         self.needed_bytes <= self.available_bytes
     }

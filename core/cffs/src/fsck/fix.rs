@@ -49,7 +49,7 @@ pub(super) enum Fix {
 }
 
 impl Fix {
-    /// Whether the external table has inodes after it that it seems to lack before.
+    /// Whether the external table may seem to lack inodes until this repair is made.
     pub fn restores_table(&self) -> bool {
         match self {
             Fix::RebuildSector(container) => container.file == InodeNo::EXTERNAL,

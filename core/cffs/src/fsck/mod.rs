@@ -32,10 +32,9 @@
 //! same. A repair that the walk can follow in its inventory (a count, a name that is removed) needs no other
 //! round: after a crash each block of metadata is read once.
 //!
-//! Invariants: repairs are idempotent, and a repair that is interrupted can be started again: the
-//! superblock says "damaged" before the first write of truth and "clean" after the last write. Lengths
-//! and counts from the device are compared with what can be before anything is allocated or repeated by
-//! them.
+//! Invariants: repairs are idempotent, and a repair that is interrupted can be started again: the superblock
+//! says "damaged" before the first write of truth and "clean" after the last write. Lengths and counts from
+//! the device are checked before they bound an allocation or a loop.
 
 mod check;
 mod claims;

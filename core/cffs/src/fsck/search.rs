@@ -44,7 +44,7 @@ pub(super) struct Tried {
     pub salvaged: bool,
     /// Lost directories that got a new inode, or for which there was no space.
     pub resurrected: HashSet<InodeNo>,
-    /// Directories that were given back those of their lost sectors that were found.
+    /// Directories to which a search returned lost sectors.
     pub completed: HashSet<InodeNo>,
 }
 
@@ -188,8 +188,8 @@ impl Search<'_, '_> {
         self.below_lost(missing)
     }
 
-    /// After a crash the table also has inodes that were removed: of the missing, those that a lost
-    /// sector had, and those that are in one of these.
+    /// The missing inodes that a lost sector had, and those in directories among them. After a crash the
+    /// others may just have been removed, and are still in the table.
     fn below_lost(&self, mut missing: Missing) -> Missing {
         let mut kept = Missing::new();
         loop {
@@ -234,8 +234,8 @@ impl Search<'_, '_> {
         by_owner
     }
 
-    /// Runs of a group that the walk did not reach and that are not known to be free; of a salvage,
-    /// those that are free, too.
+    /// Runs of a group that the walk did not reach and that are not known to be free; for a salvage, also
+    /// free ones.
     fn unreached(&mut self, cg: CgIndex) -> Vec<FragRun> {
         let layout = self.walk.meta.layout;
         let mut bits = self.walk.space.used.free_bitmap(cg);

@@ -38,7 +38,7 @@ struct State {
     locator: HashSet<u64>,
     /// Space of files that lost their last name, and may be in use.
     nameless: Vec<FragRun>,
-    /// Clusters with changed references: whether the one of the clean point remains.
+    /// Clusters with changed references: whether each existed at the clean point and still exists.
     clusters: HashMap<FragNo, bool>,
     /// Clusters and files whose extents refer to them more or less often than at the clean point.
     referrers: HashSet<(FragNo, InodeNo)>,
@@ -46,7 +46,7 @@ struct State {
     /// cluster before.
     referred: Vec<(InodeNo, FragRun, u8)>,
     pending: Vec<Record>,
-    /// The block of the log that is being filled, and its sectors that are.
+    /// The block of the log that is being filled.
     tail: Vec<u8>,
     /// The position of the sector that is being filled.
     position: Position,

@@ -20,7 +20,7 @@
 //!
 //! Invariants: an inode has one vnode at most; a vnode that differs from the device is queued for the next
 //! epoch and is not evicted; locks are taken in the order directory, file, external inode table, locator
-//! table, and readers hold one at a time.
+//! table, and a reader holds one, or a directory and one of its files.
 
 mod allocated;
 mod attributes;

@@ -93,7 +93,7 @@ fn shift_of(entries: &[Ace], tag: u16) -> Option<u32> {
     }
 }
 
-/// After a change of the mode: brings the access ACL in line with it. Whether there is one.
+/// Adapts the access ACL to a changed mode. Returns whether there is one.
 pub(super) fn follow_mode(inode: &mut Inode) -> bool {
     let Some(Ok(mut entries)) = inode.attributes().get(ACCESS).map(|bytes| decode(bytes)) else {
         return false;

@@ -9,14 +9,13 @@
 //! changes, and no reader waits for a write to the device. After a failed write of metadata the
 //! volume is latched: it serves reads and refuses changes.
 //!
-//! The front end checks permissions. So is the lifetime of an inode: each function that returns the [`Attr`]
-//! of a named file takes one reference on the inode, which keeps the inode usable when its last name goes,
+//! The front end checks permissions, and decides how long an inode lives: each function that returns the
+//! [`Attr`] of a named file takes one reference on the inode, which keeps the inode usable without a name
 //! until [`Volume::release`].
 //!
 //! # Errors
 //!
-//! Functions document the errors of their own by errno, which [`errno()`] gives for each [`Error`].
-//! In addition:
+//! Functions document their own errors by errno, which [`errno()`] gives for each [`Error`]. In addition:
 //!
 //! | of | errno | when |
 //! | --- | --- | --- |
@@ -25,8 +24,8 @@
 //! | reading | those of the device | |
 //! | | `ESTALE` | no file has the inode number, or the volume is closed ([`Error::Stale`]) |
 //! | changes | those of reading | |
-//! | | `EROFS` | the volume was opened read-only, or refuses changes since a write failed or damage was met ([`Error::ReadOnly`], [`Error::Latched`], [`Error::Damaged`]) |
-//! | | `ENOSPC` | there is no space, after what earlier changes freed has been waited for ([`Error::NoSpace`]) |
+//! | | `EROFS` | the volume was opened read-only, or refuses changes since a write failed or damage was found ([`Error::ReadOnly`], [`Error::Latched`], [`Error::Damaged`]) |
+//! | | `ENOSPC` | no space is free, even after waiting for what earlier changes freed ([`Error::NoSpace`]) |
 //! | | `EAGAIN` | other threads keep making changes that have to be on the device before this one can be made ([`Error::EpochNeeded`]) |
 //!
 //! A change that fails has changed nothing, unless the function says otherwise.
@@ -107,7 +106,7 @@ use urgent::UrgentCompaction;
 use used::Used;
 use write::Appends;
 
-/// Names that are kept at hand, per MiB of cache.
+/// Recently found names that are kept in memory, per MiB of cache.
 const NAMES_PER_MIB: u64 = 256;
 
 /// An open volume.
@@ -125,7 +124,7 @@ pub struct Volume {
     /// Held while a mark or a quota is set or removed.
     marking: Mutex<()>,
     urgent: UrgentCompaction,
-    /// Unless nothing is observed.
+    /// `None` if no reads are observed.
     used: Option<Used>,
 }
 
@@ -308,8 +307,8 @@ impl Volume {
     ///
     /// `EROFS` if the volume refuses changes; `EINVAL` if it was made without grouping of files, or for
     /// [`Scattered::Used`] if it was not opened with [`observe`](OpenOptions::observe); `ENOTDIR` for a tree
-    /// that begins at a file; those of [changes](super#errors). A damaged file is not an error: it
-    /// stays, and is counted. Nor is a lack of room.
+    /// that begins at a file; those of [changes](super#errors). A damaged file is not an error: it stays, and
+    /// is counted. Nor is a lack of space.
     pub fn regroup(
         &self,
         what: Scattered<'_>,

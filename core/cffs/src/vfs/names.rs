@@ -90,7 +90,7 @@ impl Volume {
         if state.inode.is_dir() { Ok(state.inode.parent) } else { Err(Error::NotDirectory) }
     }
 
-    /// Makes a file with a name. Takes one reference. The caller's condition is asked about the directory.
+    /// Makes a file with a name. Takes one reference. The caller's condition applies to the directory.
     ///
     /// # Errors
     ///
@@ -266,8 +266,8 @@ impl Volume {
         (is_unnamed && self.references.orphan(vnode.ino)).then_some(vnode.ino)
     }
 
-    /// Frees a file and its number, if it has no name left and is unused. Otherwise the release of the last
-    /// reference does so.
+    /// Frees a file and its number, if it has no name left and is unused. The release of its last reference
+    /// does so otherwise.
     pub(super) fn delete(&self, ino: InodeNo) -> Result<()> {
         let Some(vnode) = self.inodes().peek(ino) else { return Ok(()) };
         let _gate = self.writer.gate.read();

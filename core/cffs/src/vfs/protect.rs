@@ -7,8 +7,8 @@
 //! | --- | --- | --- |
 //! | contents | do not change | grow at their end; space is reserved anywhere |
 //! | attributes | do not change | do not change, but both times can be set to now |
-//! | its names | none comes, goes or changes | the same |
-//! | names in it (of a directory) | none comes or goes | come, and do not go |
+//! | its names | none is added, removed or changed | the same |
+//! | names in it (of a directory) | none is added or removed | are added, not removed |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,7 +88,7 @@ impl Protections {
         refuse_if(!protection.is_empty() && !may_grow)
     }
 
-    /// Fails if no name may come into the directory.
+    /// Fails if no name may be added to the directory.
     pub(super) fn check_new_name(&self, dir: &Vnode) -> Result<()> {
         refuse_if(self.of(dir).contains(InodeFlags::IMMUTABLE))
     }
@@ -110,7 +110,7 @@ impl Protections {
         }
     }
 
-    /// Fails if a rename takes or gives a name that it may not.
+    /// Fails if a rename removes or adds a name that must not be.
     pub(super) fn check_rename(&self, namespace: &Namespace, names: &Names<'_>) -> Result<()> {
         self.check_old_name(namespace, names.from, names.name)?;
         self.check_old_name(namespace, names.to, names.new_name)?;

@@ -48,8 +48,8 @@ impl Renaming<'_> {
         Ok(moved)
     }
 
-    /// Renames, and gives the old name to a whiteout. What the whiteout needs is taken before the rename,
-    /// since it would be too late to fail afterwards: only a device that fails can be a reason then.
+    /// Renames, and gives the old name to a whiteout. What the whiteout needs is taken before the rename, so
+    /// that afterwards only a device error can fail it.
     fn rename(
         &self,
         rename: &Rename<'_>,

@@ -161,7 +161,7 @@ impl MemoryUse {
                 let (bytes, bytes_max) = match kind {
                     Kind::Inodes | Kind::Attributes | Kind::Extents => shared,
                     Kind::Pages => (charged, Some(account.unwritten_bytes_max())),
-                    // Pages, and of some a copy as it was before the deferred changes.
+                    // Pages, and for some a copy from before the deferred changes.
                     Kind::InFlight => (charged, Some(2 * account.unwritten_bytes_max())),
                     Kind::Blocks => (inodes.cache.resident_bytes(), Some(cache_bytes)),
                     Kind::Names => {

@@ -167,7 +167,7 @@ impl Pairs {
     /// Halves all counts and drops pairs that were seen about once, until half of the table is free.
     fn make_room(&mut self) {
         while self.counts.len() > PAIRS_MAX / 2 {
-            // Removing pairs one by one would leave marks in the table, for which it could grow.
+            // Removing pairs one by one would leave tombstones, for which the table could grow.
             let halved = self.counts.drain().map(|(pair, count)| (pair, count / 2));
             let kept: Vec<_> = halved.filter(|(_, count)| *count >= NEXT).collect();
             self.counts.extend(kept);

@@ -1,8 +1,8 @@
 //! FUSE: the volume as a mounted file system.
 //!
 //! Offers [`Server`], which mounts a [`Volume`] and serves it until it is unmounted. Uses `fuse-ring`
-//! (protocol and transports), on the facade, and on [`served`](crate::served), whose [`control`] interface
-//! other programs use through the mount.
+//! (protocol and transports), the facade, and [`served`](crate::served), whose [`control`] interface other
+//! programs use through the mount.
 //!
 //! ```text
 //!   Server::mount             Server::serve                              volume closed,
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Root's mounts use a block device (type `fuseblk`): the device itself, or a loop device for the image. Then
-//! sync(2) and syncfs(2) reach the volume, and umount(2) returns when the image is complete. If no block
-//! device is available, and for ordinary users, the type is `fuse`.
+//! sync(2) and syncfs(2) reach the volume (Linux 6.18), and umount(2) returns when the image is complete. If
+//! no block device is available, and for ordinary users, the type is `fuse`.
 //!
 //! Invariants: the kernel checks permissions (`default_permissions`, POSIX ACLs), caches names and attributes
 //! for the configured lifetime, and manages file locks itself. Writes reach the volume before the writer's

@@ -62,7 +62,7 @@ pub fn remove(
         }
         if progress(removed).is_break() && !is_cancelled {
             is_cancelled = true;
-            // Ends the call: the server answers how far it came.
+            // Ends the call: the server answers with its progress.
             connection.stream.shutdown(Shutdown::Write)?;
         }
     }

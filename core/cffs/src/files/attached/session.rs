@@ -41,7 +41,7 @@ pub(crate) struct Session {
     access: device::Access,
     /// The process that has attached. A child of it has the same connection, which it must not use.
     process: u32,
-    /// How many files the next request for many names.
+    /// The number of files that the next request for many files names.
     files_at_once: AtomicUsize,
 }
 

@@ -11,9 +11,9 @@ use crate::format::intent_log::Record;
 use crate::inode::VnodeState;
 use crate::units::{FileBlock, InodeNo};
 
-/// The least and the most changed blocks and buckets of a large directory that have notes of their own, and
-/// the part of its blocks that may. With more, the directory is noted as a whole: reading it costs little
-/// more by then.
+/// The blocks and buckets of a large directory that may have notes of their own: this part of its blocks, but
+/// at least and at most these numbers. With more changes, the directory is noted as a whole: reading it costs
+/// little more by then.
 const PARTS: std::ops::RangeInclusive<u64> = 8..=256;
 const PARTS_SHARE: u64 = 4;
 /// The part of the log for such notes; directories that change later are noted as a whole.
