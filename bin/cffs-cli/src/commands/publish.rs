@@ -103,7 +103,7 @@ impl Publish {
         let (files, is_first, progress) = self.open(&at.volume(), name).with_context(of)?;
         progress.opened(files.volume());
         let done = self.send(&files, &mut source, listed, &progress);
-        progress.sent();
+        progress.sent(done.as_ref().is_ok_and(|done| done.failures == 0));
         let closed = files.close();
         let done = done?;
         closed.with_context(of)?;
@@ -289,7 +289,7 @@ impl Publish {
 /// The progress of a publish, on the screen and for interrupts.
 ///
 /// The first SIGINT or SIGTERM closes the volume as soon as it is open, so that the next publish need not
-/// take it over, and ends the program. Once all files were sent, it has no effect. A second one ends the
+/// take it over, and ends the program. Once sending has ended, it has no effect. A second one ends the
 /// program at once.
 struct Progress {
     bar: ProgressBar,
@@ -299,7 +299,9 @@ struct Progress {
 enum Stage {
     Opening,
     Sending(Arc<Volume>),
-    Completing,
+    Completing {
+        all_sent: bool,
+    },
     /// The volume is closed, and the program ends.
     Interrupted,
 }
@@ -334,10 +336,16 @@ impl Progress {
     fn interrupt(&self) {
         let mut stage = self.stage();
         self.bar.finish_and_clear();
-        if let Stage::Completing = *stage {
-            note!(
-                "cffs publish: interrupted after all files were sent; it ends when the version is complete"
-            );
+        if let Stage::Completing { all_sent } = *stage {
+            match all_sent {
+                true => note!(
+                    "cffs publish: interrupted after all files were sent; it ends when the version is \
+                     complete"
+                ),
+                false => note!(
+                    "cffs publish: interrupted after a failure; it ends when the volume is closed"
+                ),
+            }
             return;
         }
         note!(
@@ -359,9 +367,9 @@ impl Progress {
         }
     }
 
-    /// All files were sent: the program closes the volume, and makes the version. After an interrupt, waits
+    /// The program closes the volume, and makes the version if all files were sent. After an interrupt, waits
     /// for the end of the program.
-    fn sent(&self) {
+    fn sent(&self, all_sent: bool) {
         let mut stage = self.stage();
         if let Stage::Interrupted = *stage {
             drop(stage);
@@ -369,7 +377,7 @@ impl Progress {
                 thread::park();
             }
         }
-        *stage = Stage::Completing;
+        *stage = Stage::Completing { all_sent };
         self.bar.finish_and_clear();
     }
 
