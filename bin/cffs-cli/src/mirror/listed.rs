@@ -26,8 +26,8 @@ impl Listed {
         self.files.insert(path);
     }
 
-    /// Whether a file is listed. One with too long a path is, since that of a directory above it may be
-    /// listed for all that is below.
+    /// Whether a file is listed. A file whose path is too long counts as listed, since the path of a
+    /// directory above it may stand for everything below.
     pub fn has(&self, path: &[u8]) -> bool {
         path.len() > CHANGED_PATH_BYTES_MAX || self.files.contains(path)
     }

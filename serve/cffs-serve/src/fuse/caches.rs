@@ -117,7 +117,7 @@ impl Dropping {
         starts
     }
 
-    /// Takes the next file. With `None`, the thread has ended.
+    /// Takes the next file. After `None`, the thread must end.
     fn take_next(&mut self) -> Option<(InodeNo, u64)> {
         let after = (self.last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let next = self.files.range(after).next().or_else(|| self.files.first_key_value());
