@@ -26,7 +26,6 @@ mod tests;
 
 pub use help::{help, help_of_serve};
 
-/// The options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The options for opening the volume.

@@ -3,7 +3,6 @@
 /// The environment variable that tells monitor and server their role.
 pub const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
 
-/// A role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The process that a user called.

@@ -243,7 +243,6 @@ fn zones(
     Ok(zones.into_iter().map(|(zone, _)| zone).collect())
 }
 
-/// The rates of the neighbours of a place.
 fn neighbours(rates: &[f64], place: usize) -> impl Iterator<Item = f64> {
     let places = [place.checked_sub(1), Some(place + 1)].into_iter().flatten();
     places.filter_map(|other| rates.get(other).copied())

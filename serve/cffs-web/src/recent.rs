@@ -31,7 +31,6 @@ struct Messages {
     hidden: Vec<(String, &'static str)>,
 }
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Message {
     /// The number of the message, from 1 on.

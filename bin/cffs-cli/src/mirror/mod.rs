@@ -65,9 +65,7 @@ pub trait Source {
 /// A file of a tree.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its name.
     pub name: Vec<u8>,
-    /// Its type.
     pub file_type: FileType,
     /// The size of its contents in bytes.
     pub size: u64,
@@ -90,13 +88,11 @@ pub struct Item {
 /// Counts of files of all types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Copied.
     pub copied: u64,
     /// Their contents in bytes.
     pub bytes: u64,
     /// Unchanged.
     pub same: u64,
-    /// Removed.
     pub removed: u64,
     /// Not copied, or not removed.
     pub failures: u64,

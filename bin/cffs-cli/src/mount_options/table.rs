@@ -50,7 +50,6 @@ pub(super) enum Effect {
 type Set = fn(&mut MountOptions, &Given<'_>) -> anyhow::Result<()>;
 
 impl MountOption {
-    /// The option with this spelling.
     pub fn spelled(name: &str) -> Option<&'static MountOption> {
         TABLE.iter().find(|option| option.names.contains(&name))
     }

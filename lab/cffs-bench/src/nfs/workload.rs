@@ -14,7 +14,6 @@ use crate::disk::Counters;
 use crate::workload::Phase;
 use crate::workload::random::Random;
 
-/// Bytes of a file.
 const FILE_BYTES: usize = 4096;
 /// The number of files in a directory, as in source trees and mailboxes.
 const FILES_PER_DIR: usize = 100;

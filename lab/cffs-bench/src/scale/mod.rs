@@ -51,7 +51,6 @@ pub struct Sizes {
     pub clients: Vec<u64>,
     pub names: Vec<u64>,
     pub files: Vec<u64>,
-    /// Volumes in GiB.
     pub volumes_gib: Vec<u64>,
 }
 

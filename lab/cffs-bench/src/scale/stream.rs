@@ -6,9 +6,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use tar::{Builder, EntryType, Header};
 
-/// Files in a directory.
 pub const FILES_PER_DIRECTORY: u64 = 1000;
-/// Bytes of a file.
 pub const FILE_BYTES: usize = 1024;
 
 /// The path of a file in the tree.

@@ -38,7 +38,6 @@ impl Random {
         (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Shuffles `items`.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.index(i + 1));

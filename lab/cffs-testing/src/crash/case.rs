@@ -69,7 +69,6 @@ const LARGE_FILES: usize = 170;
 /// The names that `d` then has, and its minimum number of blocks, with embedded inodes and without.
 const LARGE_NAMES: usize = LARGE_FILES + 3;
 const LARGE_BLOCKS_MIN: [u64; 2] = [8, 2];
-/// The blocks of a hole.
 const HOLE_BLOCKS: u64 = 3;
 /// The free blocks of a full volume: fewer than some of the calls need.
 const FULL_LEFT_BLOCKS: u64 = 40;
@@ -274,7 +273,6 @@ fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()>
     volume.allocate(&Caller::ROOT, file, from, bytes, AllocateMode::ReserveKeepSize).ok()
 }
 
-/// Opens a volume of a kind.
 pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
     // An fsync leaves out everything that it may, contents are written early where permitted, and freed space
     // is discarded.

@@ -116,7 +116,6 @@ fn nameless(volume: &Volume) -> Option<InodeNo> {
     (InodeNo::FIRST_USER.0..INODES_MAX).map(InodeNo).find(|ino| is_nameless(*ino))
 }
 
-/// The inode of a path.
 pub fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
     let mut at = InodeNo::ROOT;
     for name in path.split('/') {

@@ -28,7 +28,6 @@ pub fn kinds() -> Vec<(&'static str, MkfsOptions)> {
     ]
 }
 
-/// Opens the volume of an image.
 pub fn open(image: &Image, read_only: bool) -> Result<(Arc<MemoryDevice>, Volume)> {
     let device = Arc::new(MemoryDevice::from_image(image.clone()));
     let options = OpenOptions { read_only, ..OpenOptions::default() };

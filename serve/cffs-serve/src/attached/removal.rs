@@ -39,7 +39,6 @@ pub(super) type Step<'a> = dyn FnMut(Option<Failed<'_>>, &Removed) -> ControlFlo
 
 type RemoveName = fn(&Volume, &Caller<'_>, InodeNo, &[u8]) -> Result<()>;
 
-/// One removal.
 pub(super) struct Removal<'a> {
     volume: &'a Volume,
     observer: &'a dyn Observer,

@@ -25,7 +25,6 @@ use parking_lot::RwLock;
 #[cfg(test)]
 mod tests;
 
-/// Names per sample.
 const NAMES_PER_SAMPLE: u32 = 128;
 
 /// The number of consecutive samples without a lookup after which names are returned without inodes.

@@ -78,7 +78,6 @@ impl Service {
         self.replies.to_bytes()
     }
 
-    /// The exports.
     pub(super) fn exported(&self) -> &Exported {
         &self.exported
     }

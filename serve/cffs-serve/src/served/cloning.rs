@@ -93,7 +93,6 @@ impl CloneRequest {
     }
 }
 
-/// The status of a clone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CloneStatus {
     pub stage: Stage,

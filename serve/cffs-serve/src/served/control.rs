@@ -108,7 +108,6 @@ struct RestartAnswer {
 /// A mark, in the answer to [`Question::Marks`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MarkStatus {
-    /// Its name.
     pub name: String,
     /// When it was set, in seconds since 1970.
     pub set_at: i64,

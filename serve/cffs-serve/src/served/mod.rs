@@ -300,7 +300,6 @@ impl Served {
         volume.admin().trim(range, least)
     }
 
-    /// The status of the regrouping.
     pub fn regroup(&self) -> RegroupStatus {
         self.regrouping.status()
     }

@@ -76,7 +76,6 @@ impl RegroupRequest {
     }
 }
 
-/// The status of a regrouping.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegroupStatus {
     pub stage: Stage,
@@ -90,7 +89,6 @@ pub struct RegroupStatus {
 }
 
 impl RegroupStatus {
-    /// The status with this progress.
     pub fn new(stage: Stage, progress: &RegroupProgress) -> RegroupStatus {
         RegroupStatus { stage, progress: progress.clone(), ..RegroupStatus::default() }
     }

@@ -41,7 +41,6 @@ pub struct ScrubStatus {
 }
 
 impl ScrubStatus {
-    /// The status with this progress.
     pub fn new(stage: Stage, progress: &ScrubProgress) -> ScrubStatus {
         ScrubStatus {
             stage,

@@ -26,7 +26,6 @@ mod tests;
 
 /// The key of the record.
 pub const DUMPDIR: &[u8] = b"GNU.dumpdir";
-/// A directory.
 const DIRECTORY: u8 = b'D';
 /// Another file in this archive.
 const ARCHIVED: u8 = b'Y';

@@ -3,7 +3,8 @@
 //!
 //! Invariants: the first note of a directory in a generation decides whether it is noted in parts, and
 //! records its counts at the clean point. A directory that is noted as a whole stays so until the next clean
-//! point. Notes of parts take at most [`PARTS_LOG_SHARE`] of the log, and a few per directory.
+//! point. Notes of parts take at most a quarter of the log ([`PARTS_LOG_SHARE`]), and a few more per
+//! directory.
 
 use super::{IntentLog, State};
 use crate::format::index;

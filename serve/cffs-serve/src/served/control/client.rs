@@ -237,7 +237,6 @@ impl CloneAtServer {
         }
     }
 
-    /// The status of the clone.
     pub fn status(&self) -> Result<CloneStatus, AskError> {
         let mut value = vec![0; VALUE_BYTES_MAX];
         let name = CloneRequest::status_name(self.token);
