@@ -272,3 +272,22 @@ fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
     // Its first sector, its inode, the new name, the old one: each waits for the previous one.
     assert_eq!((counts.barriers, counts.syncs), (3, 1));
 }
+
+/// The newest extents of a file are in its inode, so most appends do not write the extent tree.
+#[test]
+fn appends_to_a_file_with_many_extents_write_no_more_than_to_one_with_few() {
+    let [few, many] = [4, 700].map(|pieces| {
+        let device = device(256 << 20);
+        mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+        let volume = open(&device);
+        let file = volume.make(&Caller::ROOT, ROOT, b"file", &EMPTY).expect("made").ino;
+        let append = |at: u64| {
+            volume.write(&Caller::ROOT, file, at * 16_384, &[1; 4096]).expect("written");
+            volume.sync().expect("synced");
+        };
+        (0..pieces).for_each(append);
+        (pieces..pieces + 20).map(|at| cost(&device, || append(at)).writes).collect::<Vec<_>>()
+    });
+    assert!(many.iter().sum::<u64>() <= few.iter().sum(), "{many:?}, {few:?}");
+    assert!(many.iter().filter(|writes| **writes == 2).count() >= 15, "{many:?}");
+}

@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use super::image::{Image, Seen, walk};
 use super::volumes::{ROOT, contents, make, new_file, open, run};
 use crate::device::{BlockDevice, MemoryDevice};
+use crate::error::Error;
 use crate::fsck::{CheckOptions, Code, Repair, Report, check};
 use crate::mkfs::MkfsOptions;
 use crate::units::InodeNo;
@@ -31,6 +32,24 @@ fn seen_in_lost_found(image: &Image) -> BTreeMap<String, Seen> {
 
 fn zero(image: &Image, offset: u64, len: usize) {
     image.device.write_at(offset, &[IoSlice::new(&vec![0; len])]).expect("write");
+}
+
+/// Thesis 2.1.5: an entry has the inode or the place of its sector.
+#[test]
+fn paths_are_walked_without_the_locator_table() {
+    for embed in [true, false] {
+        let image = Image::new(&MkfsOptions { embed, ..MkfsOptions::default() });
+        let table = image.with(|c| {
+            let runs = c.round.locator.extents.iter().map(|extent| c.meta.run_place(extent.run()));
+            runs.map(|place| (place.offset, place.len)).collect::<Vec<_>>()
+        });
+        table.into_iter().for_each(|(offset, len)| zero(&image, offset, len));
+        let volume = open(&image.device);
+        assert_eq!(walk(&volume, &mut BTreeMap::new()), image.seen);
+        volume.close().expect("close");
+        let by_number = open(&image.device).find(image.ino("/dir"));
+        assert!(matches!(by_number, Err(Error::Corruption(_))), "{by_number:?}");
+    }
 }
 
 #[test]
