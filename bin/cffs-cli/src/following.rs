@@ -14,7 +14,7 @@ pub struct NewerVersion {
     follower: Follower,
     open: OpenOptions,
     watch: Arc<Watch>,
-    /// Whether the follower has read a state of which no volume was opened yet.
+    /// Whether the follower has read a state from which no volume was opened yet.
     is_due: bool,
 }
 

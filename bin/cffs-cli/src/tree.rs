@@ -86,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Closes the volume, if this command has opened it. A server writes what is left by itself.
+    /// Closes the volume, if this command has opened it. A server writes the remaining changes by itself.
     pub fn close(&self) -> Result<(), cffs::error::Error> {
         match &self.opened {
             Opened::Files(files) => files.close(),

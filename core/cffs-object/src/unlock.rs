@@ -56,7 +56,7 @@ pub fn open(store: &Store, encoded: Encoded) -> Result<Format, Error> {
     }
 }
 
-/// Reads the object, of which nothing sealed is opened.
+/// Reads the object without opening its sealed part.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
 //! Locks with an order.
 //!
 //! A thread takes locks in the order of [`Rank`] (the table in ARCHITECTURE has what each protects). In
-//! builds with debug assertions each thread keeps a list of what it holds, and taking a lock out of order
-//! fails an assertion, even if no other thread holds it. Otherwise the locks are those of `parking_lot`.
+//! builds with debug assertions each thread keeps a list of the locks that it holds, and taking a lock out of
+//! order fails an assertion, even if no other thread holds it. Otherwise the locks are those of
+//! `parking_lot`.
 //!
 //! A lock may be tried out of order, since trying does not wait.
 //!

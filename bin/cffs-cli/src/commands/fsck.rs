@@ -231,7 +231,7 @@ impl Fsck {
         let report = report.with_context(name)?;
         let is_found = |problem: &&Problem| problem.code == Code::LostDirectory;
         if let Some(found) = report.problems.iter().find(is_found).filter(|_| self.salvage) {
-            // What they contain has no line in the report.
+            // The report has no lines for the contents of these directories.
             let outcome = if found.fixed { "is back" } else { "would come back" };
             note!(
                 "cffs: {}: with the directories in lost+found, all that they contain {outcome}; the number \

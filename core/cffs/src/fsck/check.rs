@@ -163,7 +163,7 @@ impl Check<'_> {
         !Editor { walk: &mut self.walk }.apply_fixes()
     }
 
-    /// Whether the options and the format allow repairs of what was found.
+    /// Whether the options and the format allow repairs of the problems found.
     fn may_write(&self, converged: bool) -> bool {
         let worst =
             self.walk.findings.report.problems.iter().map(|problem| problem.code.severity()).max();

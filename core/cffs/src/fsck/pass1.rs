@@ -248,7 +248,7 @@ impl Walk<'_> {
             return false;
         }
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
-        // The counts of a directory begin with what is in blocks that are not read.
+        // The counts of a directory begin with those of the blocks that are not read.
         let is_read = self.scope.as_ref().is_none_or(|scope| scope.is_listed(container));
         if is_directory && !is_external && is_read {
             self.meta.inventory.count_entry(container.file, 0, 1);

@@ -71,7 +71,7 @@ impl Bitmaps<'_, '_> {
         self.meta.disk.contradict(&[place], &error);
     }
 
-    /// Compares a group's header and bitmap with what was found; their right bytes if they differ.
+    /// Compares a group's header and bitmap with the findings; returns their correct bytes if they differ.
     fn check_group(&mut self, cg: CgIndex, bytes: &[u8], is_made: bool) -> Option<Vec<u8>> {
         let layout = self.meta.layout;
         let (head, rest) = bytes.split_at(layout.block_bytes as usize);

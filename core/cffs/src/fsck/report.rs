@@ -178,8 +178,8 @@ pub struct Report {
 
 impl Report {
     /// The exit status by the convention of fsck(8): 0 for a volume without problems, 1 if all were repaired,
-    /// 4 if some were not, or a part of what was to be checked cannot be read. An impossible check is an
-    /// error instead (8).
+    /// 4 if some were not, or a part that had to be checked cannot be read. An impossible check is an error
+    /// instead (8).
     pub fn exit_code(&self) -> u8 {
         let is_left = self.problems.iter().any(|problem| !problem.fixed);
         if is_left || self.unreadable_sectors > 0 || !(self.consistent || self.skipped) {

@@ -126,7 +126,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// The expanded contents of a cluster of which a file shows some.
+    /// The expanded contents of a cluster, if a file shows some of them.
     fn expand_shown(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
         self.cache.assert_written(self.layout, run);
         if let Some(raw) = self.cache.expanded.get(run.start) {

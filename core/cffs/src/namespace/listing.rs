@@ -15,8 +15,8 @@
 //!   large    2^62   32       16     14     in units of 262,144 sectors, rounded up
 //! ```
 //!
-//! The sector is on top: in one reading, cookies rise. The cookie of the last entry of a reading is [`LAST`],
-//! after which nothing follows. An invented position below it stands for the next entry.
+//! The sector has the highest bits, so cookies rise during a reading. The cookie of the last entry of a
+//! reading is [`LAST`], after which nothing follows. An invented position below it stands for the next entry.
 
 use std::ops::Range;
 
@@ -66,7 +66,7 @@ impl Form {
     }
 }
 
-/// An entry that a directory is read by.
+/// An entry that a listing returns.
 pub struct Visited<'a> {
     /// The name.
     pub name: &'a [u8],

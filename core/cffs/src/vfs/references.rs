@@ -239,8 +239,8 @@ impl References {
     }
 }
 
-/// Deletes a file that the change before left without a name. That change has been made, so a failure goes to
-/// the log: the next check of the volume finds the file.
+/// Deletes a file that the preceding change left without a name. That change has been made, so a failure goes
+/// to the log: the next check of the volume finds the file.
 pub(super) fn delete_unused(volume: &Volume, unused: Option<InodeNo>) {
     let Some(ino) = unused else { return };
     if let Err(error) = volume.delete(ino) {

@@ -31,7 +31,7 @@ const WINDOW: usize = 4;
 const STREAMS_MAX: usize = 64;
 /// The most pairs: seven eighths of a hash table of 2^16 places, which has 1.6 MiB.
 const PAIRS_MAX: usize = 7 << 13;
-/// The count of a pair of which one file was read right after the other, once.
+/// The count of a pair after one file was read right after the other, once.
 const NEXT: u16 = WINDOW as u16;
 /// The count from which on a pair is part of a chain.
 const TOGETHER: u16 = 3 * NEXT;

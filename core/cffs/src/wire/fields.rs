@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Those of a new file. The program sets the set-id bits when the file is complete and belongs to its
-    /// owner: until then the bits would give the rights of the program to what it copies.
+    /// owner: until then the bits would give the program's rights to the file that it copies.
     pub fn permissions_of_new(&mut self) -> Result<u32> {
         let permissions = self.permissions()?;
         if permissions & SET_ID == 0 { Ok(permissions) } else { Err(BadMessage) }

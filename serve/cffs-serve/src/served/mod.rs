@@ -259,7 +259,7 @@ impl Served {
         self.checking.status()
     }
 
-    /// Starts a regrouping of files, of the tree below a directory, or of what is read together.
+    /// Starts a regrouping of files, of the tree below a directory, or of files that are read together.
     ///
     /// # Errors
     ///

@@ -215,7 +215,7 @@ pub fn remove_others(dir: &Node, names: &Names) -> anyhow::Result<()> {
     }
 }
 
-/// The files of which not all names are among the entries.
+/// The files with names that are not among the entries.
 fn names_missing(entries: &[WalkEntry]) -> HashSet<InodeNo> {
     let mut missing = HashMap::new();
     for WalkEntry { attr, .. } in entries {

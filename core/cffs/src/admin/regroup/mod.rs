@@ -12,8 +12,8 @@
 //!             └ gate closed ─┘
 //! ```
 //!
-//! A step is a unit: what it reads holds no lock, and can be given up between two files. How often callers
-//! wait for a step is up to `watch` (`vfs::regroup`).
+//! A step is a unit: its reads hold no lock, and can be given up between two files. How often callers wait
+//! for a step is up to `watch` (`vfs::regroup`).
 //!
 //! A move writes the same contents to a new place: nothing on the device points there before the epoch, which
 //! changes each inode as a whole. Contents, times, names and numbers stay as they are.
