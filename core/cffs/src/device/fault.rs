@@ -156,7 +156,7 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.state.lock().struck
     }
 
-    /// The effect on `request`, and a word of chance to carry it out with.
+    /// The effect on `request`, and a random word with which it is carried out.
     fn judge(&self, request: &Request) -> io::Result<Option<(Effect, u64)>> {
         self.geometry().check(request.offset_bytes, request.len_bytes)?;
         let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Devices: the storage of a volume's bytes, and decorators that tests put over it.
+//! Devices: the storage of a volume's bytes, and decorators over it, most of them for tests.
 //!
 //! Offers [`BlockDevice`], through which everything above reads and writes, with its [`Hints`], [`Control`]
 //! and [`Journal`]; implementations over an image file or raw block device ([`FileDevice`]) and over memory

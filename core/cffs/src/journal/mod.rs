@@ -186,14 +186,14 @@ pub fn lost(doubt: &Corruption) -> Error {
     ))
 }
 
-/// The device with the volume's journal over it, if the volume has one and the device is not such a one
-/// already. Returns the device as it is if its superblock cannot be used, which its next reader reports, and,
-/// with `is_optional`, if the journal is empty and its device is missing or damaged.
+/// The device with the volume's journal over it, if the volume has one and the device lacks it. Returns the
+/// device as it is if its superblock cannot be used, which its next reader reports, and, with `is_optional`,
+/// if the journal is empty and its device is missing or damaged.
 ///
 /// # Errors
 ///
-/// Those of the device and of [`medium`]; [`Corruption::JournalHeader`] of a journal in which nothing is;
-/// [`lost`] of any other.
+/// Those of the device and of [`medium`]; [`Corruption::JournalHeader`] of an empty journal; [`lost`] of any
+/// other.
 pub fn attach(device: Arc<dyn BlockDevice>, is_optional: bool) -> Result<Arc<dyn BlockDevice>> {
     if device.journal().is_some() {
         return Ok(device);
