@@ -267,7 +267,7 @@ impl<D: BlockDevice> JournaledDevice<D> {
     /// Makes everything on the journal's device durable.
     fn flush_journal(&self) -> io::Result<()> {
         match &self.medium {
-            // Home is not touched by what happens there.
+            // A failure there does not affect the home device.
             Some(medium) => medium.sync(),
             None => self.flush(),
         }

@@ -68,7 +68,7 @@ pub struct FileDevice {
     is_block_device: bool,
     /// Set if the host's page cache is bypassed.
     direct: Option<DirectAlignment>,
-    /// Stands last, and so goes last.
+    /// The last field, so it is dropped last.
     hold: Hold,
 }
 
