@@ -1,13 +1,14 @@
 /*
- * Files in a C-FFS image, without mounting it.
+ * Files in a C-FFS image, without mounting it, or in a mounted volume through its server (cffs_attach).
  *
  * Link with -lcffs (pkg-config --cflags --libs cffs). Functions return 0 unless their comment says otherwise. A
  * function that fails returns a negative errno, and cffs_error returns the error message. Paths are strings with
  * / between names, relative to the volume's root. Symbolic links are followed within the volume, also at the end
- * of a path unless the function says otherwise. Permissions are not checked: a program that can open an image
- * can do anything in it. Changes stay in memory until cffs_fsync, cffs_sync or cffs_close makes them durable; if
- * one of these fails, they may be lost. Several threads may call all functions at the same time, with two
- * exceptions: only one thread at a time may read a directory, and a handle in use must not be closed.
+ * of a path unless the function says otherwise. In an image, permissions are not checked: a program that can
+ * open it can do anything in it. Changes stay in memory until cffs_fsync, cffs_sync or, for an image, cffs_close
+ * makes them durable; if one of these fails, they may be lost. Several threads may call all functions at the
+ * same time, with two exceptions: only one thread at a time may read a directory, and a handle in use must not
+ * be closed.
  */
 
 #ifndef CFFS_H
