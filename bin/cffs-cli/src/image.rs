@@ -337,7 +337,7 @@ fn open_paired(
     let volume = cffs::open(device, Arc::new(SystemClock), options)
         .with_context(|| path.display().to_string())?;
     if read_only {
-        warn_of_writer(path, &volume.writer().superblock());
+        warn_of_writer(path, &volume.writer().superblock.get());
     }
     Ok(Arc::new(volume))
 }

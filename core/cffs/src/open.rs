@@ -50,7 +50,7 @@ pub fn open(
         recovered.and_then(|()| Volume::open(Arc::clone(&device), Arc::clone(&clock), options));
     match (&opened, host) {
         (Ok(volume), _) => {
-            if let Some(damage) = volume.writer().superblock().damage {
+            if let Some(damage) = volume.writer().superblock.get().damage {
                 tracing::warn!("{damage}; cffs fsck on the unmounted volume checks and repairs it");
             }
         }
@@ -138,7 +138,7 @@ fn check_fits(volume: &Volume) -> Result<()> {
 /// [`Report::recovered`]): nothing on the device shows the owner of their space.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
     check_fits(volume)?;
-    let report = volume.writer().freeze(|device, has_unnamed| {
+    let report = volume.writer().checkpoints().freeze(|device, has_unnamed| {
         let options = CheckOptions {
             force: true,
             contents,
@@ -148,7 +148,7 @@ pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) ->
         fsck::check(device, &options, progress)
     })??;
     for problem in &report.problems {
-        volume.writer().remember_damage(
+        volume.writer().health.remember_damage(
             problem.code.number(),
             problem.place.ino(),
             &problem.to_string(),

@@ -109,7 +109,7 @@ fn dashed(bytes: &[u8; 16]) -> String {
 
 /// A mounted volume: its superblock, its current use of space, and its server.
 pub fn mounted(volume: &Volume, server: &impl Serialize) -> Value {
-    let mut shown = superblock(&volume.writer().superblock());
+    let mut shown = superblock(&volume.writer().superblock.get());
     let stat = volume.stat_fs();
     if let Value::Object(fields) = &mut shown {
         let free_bytes = stat.free_fragments * u64::from(stat.fragment_bytes);

@@ -152,7 +152,7 @@ pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
 /// ahead.
 pub fn keep<T>(volume: &Volume, work: impl FnOnce() -> T) -> T {
     volume.with_prefetch(READ_AHEAD_THREADS, || {
-        volume.writer().with_background(BACKGROUND_INTERVAL, failures_to_log(), work)
+        volume.writer().background().run_during(BACKGROUND_INTERVAL, failures_to_log(), work)
     })
 }
 

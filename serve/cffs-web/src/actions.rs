@@ -297,7 +297,7 @@ impl Actions {
                 self.tune(served, SetVolume { errors, ..SetVolume::default() })?;
             }
             Action::Reserve { bytes } => {
-                let superblock = served.volume().writer().superblock();
+                let superblock = served.volume().writer().superblock.get();
                 let fragments = bytes.div_ceil(u64::from(superblock.fragment_bytes));
                 let reserve = Some(Reserve { fragments, ..superblock.reserve });
                 self.tune(served, SetVolume { reserve, ..SetVolume::default() })?;
@@ -377,7 +377,7 @@ fn conflict(error: &Error) -> Refusal {
 }
 
 fn size_bytes(volume: &Volume) -> u64 {
-    let superblock = volume.writer().superblock();
+    let superblock = volume.writer().superblock.get();
     superblock.blocks * u64::from(superblock.block_bytes)
 }
 

@@ -4,9 +4,8 @@
 use super::Known;
 
 /// The source of the crate, the type, its files, its methods.
-pub const LARGE_TYPES: [Known; 4] = [
+pub const LARGE_TYPES: [Known; 3] = [
     ("core/cffs/src", "alloc::Allocator", 11, 82),
     ("core/cffs/src", "cache::BufferCache", 4, 55),
-    ("core/cffs/src", "epoch::EpochWriter", 12, 80),
     ("lab/cffs-bench/src", "library::LibraryPlan", 8, 22),
 ];

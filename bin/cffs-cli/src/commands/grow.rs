@@ -93,7 +93,7 @@ impl Grow {
         }
         let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
-        let superblock = volume.writer().superblock();
+        let superblock = volume.writer().superblock.get();
         let from = superblock.blocks * u64::from(superblock.block_bytes);
         let wanted = self.wanted(from);
         let grown = wanted.and_then(|wanted| Ok(volume.admin().grow(wanted)?));

@@ -245,7 +245,7 @@ impl Mount {
         let journal = image::open_journal(&source, &*device, access, named)?.map(Arc::new);
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
-        if let Some(damage) = volume.writer().superblock().damage {
+        if let Some(damage) = volume.writer().superblock.get().damage {
             let advice = "unmount it, and cffs fsck checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }

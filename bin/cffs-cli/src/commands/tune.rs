@@ -130,7 +130,7 @@ impl Tune {
         }
         let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
-        let changes = self.changes(&describe::superblock(&volume.writer().superblock()));
+        let changes = self.changes(&describe::superblock(&volume.writer().superblock.get()));
         let tuned = changes.and_then(|changes| Ok(volume.tune(&changes)?));
         let closed = volume.close();
         let tuned = tuned?;

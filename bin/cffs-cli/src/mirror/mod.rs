@@ -149,7 +149,7 @@ impl<'a> Mirror<'a> {
     /// cannot continue.
     pub fn run(mut self) -> Result<Done, CopyCause> {
         let files = self.files;
-        files.volume().writer().with_background(BACKGROUND_INTERVAL, drop, || {
+        files.volume().writer().background().run_during(BACKGROUND_INTERVAL, drop, || {
             self.walk()?;
             // A file that got a name in a renamed directory keeps its other names, which are not listed.
             if self.listed.take().is_some() && self.links.values().any(|(_, left)| *left > 0) {

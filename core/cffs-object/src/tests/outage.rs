@@ -56,7 +56,7 @@ fn a_store_that_does_not_answer_is_not_damaged() {
         let failed = look().expect_err("the store does not answer");
         assert_eq!(errno(&failed), EIO, "{failed}");
         assert!(store.fail_gets(None) > 0);
-        assert_eq!(volume.writer().superblock().damage, None);
+        assert_eq!(volume.writer().superblock.get().damage, None);
         look().expect("as before");
         let files = Files::new(Arc::new(volume));
         files.create("/after").expect("changes go on").write_all_at(0, b"x").expect("written");

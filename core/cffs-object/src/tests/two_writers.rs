@@ -84,7 +84,11 @@ fn a_closed_volume_is_released() {
         store.set_faults((0..16).map(|put| (Some(put) == fault).then_some(Fault::RequestLost)));
         let closed = files.close();
         store.set_faults([].into_iter());
-        (closed, (device.requests().puts - before) as usize, files.volume().writer().latched())
+        (
+            closed,
+            (device.requests().puts - before) as usize,
+            files.volume().writer().health.latched(),
+        )
     };
     let (closed, puts, _) = close_with(None);
     closed.expect("closed");

@@ -99,7 +99,7 @@ impl<'a> Changes<'a> {
         top: InodeNo,
         visit: &mut dyn FnMut(&Change<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let superblock = self.writer.superblock();
+        let superblock = self.writer.superblock.get();
         let is_unclean = self.writer.options.read_only && superblock.state != State::Clean;
         self.enters_all =
             is_unclean || superblock.damage.is_some() || self.since <= superblock.marks_walked;
@@ -183,7 +183,8 @@ impl<'a> Changes<'a> {
             return Ok(None);
         }
         self.fetch(&state, level.sector);
-        let image = self.writer.noted(self.inodes.containers().sector(&state, level.sector))?;
+        let image =
+            self.writer.health.noted(self.inodes.containers().sector(&state, level.sector))?;
         let place = Container { file: level.dir.ino, sector: level.sector };
         level.sector.0 += 1;
         let mut items = Vec::new();
@@ -247,7 +248,7 @@ impl<'a> Changes<'a> {
         if is_directory && is_entered && ino != dir.inode.ino {
             let vnode = match &entry.body {
                 Body::Embedded(record) => {
-                    Some(self.writer.noted(self.inodes.adopt(record, place))?)
+                    Some(self.writer.health.noted(self.inodes.adopt(record, place))?)
                 }
                 Body::Reference { .. } => None,
             };
@@ -269,7 +270,8 @@ impl<'a> Changes<'a> {
             if sector.0 >= self.inodes.containers().sector_count(&state) {
                 return Ok(());
             }
-            let image = self.writer.noted(self.inodes.containers().sector(&state, sector))?;
+            let image =
+                self.writer.health.noted(self.inodes.containers().sector(&state, sector))?;
             for entry in image.get().entries() {
                 let Body::Embedded(record) = entry.body else { continue };
                 let stamps = record.inode.stamps();

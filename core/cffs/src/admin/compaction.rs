@@ -170,13 +170,13 @@ impl<'a> Compactor<'a> {
     fn compact_batch(&self, batch: Vec<Sparse>) -> Result<(Compacted, Vec<Sparse>)> {
         let _patient = Patient::begin();
         let mut progress = self.writer.epochs.lock();
-        self.writer.check_writable()?;
+        self.writer.health.check_writable()?;
         let inodes = &*self.writer.inodes;
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut compacted = Compacted::default();
         let (mut placed, mut left) = (Vec::new(), Vec::new());
         let latch = |error: &Error| self.writer.latch(error);
-        let level = self.writer.superblock().compression.level();
+        let level = self.writer.superblock.get().compression.level();
         let mut compressor = Compressor::new(level).map_err(Error::Io)?;
         Clusters::of(&inodes.alloc).reserve_compaction_run()?;
         let encode = |group: Group| {
@@ -291,6 +291,6 @@ impl<'a> Compactor<'a> {
         let file = vnode.state.read();
         let expanded = self.writer.inodes.contents().expand(&file, extent);
         // The cluster may have been freed since the walk passed it.
-        self.writer.noted_contents(expanded)?.ok_or(Error::Stale)
+        self.writer.health.noted_contents(expanded)?.ok_or(Error::Stale)
     }
 }

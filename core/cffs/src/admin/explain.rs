@@ -111,7 +111,7 @@ impl Explain<'_> {
             (state.container, state.inode.parent, inline, pieces, unplaced)
         };
         let container_block = match container {
-            Some(container) => self.writer.noted(self.block_of(container))?,
+            Some(container) => self.writer.health.noted(self.block_of(container))?,
             None => None,
         };
         let per_segment = u64::from(layout.segment_blocks());
@@ -124,7 +124,7 @@ impl Explain<'_> {
         segments.sort_unstable();
         segments.dedup();
         let shares_with = self.neighbours(parent, ino, &segments)?;
-        let clusters = self.writer.noted(self.clusters(&pieces))?;
+        let clusters = self.writer.health.noted(self.clusters(&pieces))?;
         // A group read fetches the run of a segment; each further piece takes at most one more request.
         let cold_requests = segments.len() as u64;
         Ok(Placement {
@@ -159,7 +159,7 @@ impl Explain<'_> {
             state.container
         };
         let block = match container {
-            Some(container) => self.writer.noted(self.block_of(container))?,
+            Some(container) => self.writer.health.noted(self.block_of(container))?,
             None => None,
         };
         Ok(block.map_or(0, |block| block.0 * u64::from(layout.block_bytes)))

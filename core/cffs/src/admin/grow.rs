@@ -41,9 +41,9 @@ impl Grow<'_> {
     /// Makes the volume larger; see [`Admin::grow`](crate::vfs::Admin::grow).
     pub(crate) fn run(&self, size_bytes: Option<u64>) -> Result<u64> {
         let _op = self.writer.enter_volume(OpKind::Maintenance);
-        self.writer.check_writable()?;
+        self.writer.health.check_writable()?;
         let device = self.inodes.cache.device();
-        let old = self.writer.superblock();
+        let old = self.writer.superblock.get();
         let old_bytes = old.blocks * u64::from(old.block_bytes);
         if let Some(wanted) = size_bytes.filter(|wanted| *wanted < old_bytes) {
             return Err(Error::Unsupported(format!(
@@ -71,16 +71,18 @@ impl Grow<'_> {
     }
 
     fn try_grow(&self, progress: &mut Progress, size_bytes: u64) -> Result<u64> {
-        let old = self.writer.superblock();
+        let old = self.writer.superblock.get();
         let next = grown(&old, size_bytes)?;
         if next.blocks >= old.blocks + GAIN_BLOCKS_MIN {
-            self.writer.write_copies(&next, |copy| copy.0 >= old.blocks)?;
-            self.writer.write_copies(&next, |copy| copy.0 < old.blocks - GAIN_BLOCKS_MIN)?;
+            self.writer.superblock.write_copies(&next, |copy| copy.0 >= old.blocks)?;
+            self.writer
+                .superblock
+                .write_copies(&next, |copy| copy.0 < old.blocks - GAIN_BLOCKS_MIN)?;
             self.take_in(progress, &next)?;
             self.erase_copy(&old)?;
             tracing::info!(from = old.blocks, to = next.blocks, "the volume has grown, in blocks");
         }
-        let now = self.writer.superblock();
+        let now = self.writer.superblock.get();
         Ok(now.blocks * u64::from(now.block_bytes))
     }
 
@@ -109,7 +111,7 @@ impl Grow<'_> {
                 return Err(Error::EpochNeeded);
             }
             self.inodes.alloc.grow(next.blocks)?;
-            self.writer.prepare_checkpoint(progress, |superblock| {
+            self.writer.checkpoints().prepare(progress, |superblock| {
                 superblock.blocks = next.blocks;
             })?
         };

@@ -48,8 +48,8 @@ impl Scrub<'_> {
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
     ) -> Result<ScrubProgress> {
         let _op = self.writer.enter_volume(OpKind::Maintenance);
-        self.writer.check_open()?;
-        if self.writer.options.read_only && self.writer.superblock().state != State::Clean {
+        self.writer.health.check_open()?;
+        if self.writer.options.read_only && self.writer.superblock.get().state != State::Clean {
             let what = "the volume was not left clean, so its tables are not those of its files; \
                         run cffs fsck -p on it first";
             return Err(Error::Unsupported(what.into()));
@@ -96,7 +96,7 @@ impl Scrub<'_> {
     /// Verifies one inode. A problem counts only if it is found again while no epoch and no change is under
     /// way.
     fn scrub_inode(&self, ino: InodeNo, scrubber: &mut Scrubber<'_>) -> Result<()> {
-        self.writer.check_open()?;
+        self.writer.health.check_open()?;
         let known = scrubber.problems.len();
         self.look_at(ino, scrubber);
         if scrubber.problems.len() > known {
@@ -143,7 +143,7 @@ impl ScrubProgress {
             }
             tracing::error!("scrub: {text}");
             if let Error::Corruption(corruption) = &problem {
-                writer.note_damage(corruption);
+                writer.health.note_damage(corruption);
             }
             self.problem_count += 1;
             if self.problems.len() < PROBLEMS_KEPT_MAX {

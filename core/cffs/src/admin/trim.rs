@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::epoch::{BATCH_RUNS, EpochWriter, Trimmed};
+use crate::epoch::{BATCH_RUNS, Discarder, EpochWriter, Trimmed};
 use crate::error::Result;
 use crate::inode::InodeCache;
 use crate::lock::Rule;
@@ -29,31 +29,29 @@ impl Trim<'_> {
     pub(crate) fn run(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
         let _op = self.writer.enter_volume(OpKind::Maintenance);
         self.writer.commit()?;
-        let mut trimmed = Trimmed::default();
         let block_bytes = u64::from(self.inodes.layout.block_bytes);
-        let least = least_bytes.div_ceil(block_bytes).max(1);
+        let mut discarder = Discarder::new(self.inodes, least_bytes.div_ceil(block_bytes));
         let mut from = BlockNo(range.start.div_ceil(block_bytes));
         let until = BlockNo((range.end / block_bytes).min(self.inodes.layout.blocks));
         while from < until {
             let _epochs = Rule::TrimHoldsEpochs.holds().then(|| self.writer.epochs.lock());
-            self.writer.check_writable()?;
+            self.writer.health.check_writable()?;
             let cg = self.inodes.layout.cg_of(from);
             from = if cg.0 < self.inodes.alloc.groups_used() {
-                self.trim_used(cg, from..until, least, &mut trimmed)?
+                self.trim_used(&mut discarder, cg, from..until)?
             } else {
-                self.trim_unused(from..until, least, &mut trimmed)?
+                trim_unused(&mut discarder, from..until)?
             };
         }
-        Ok(trimmed)
+        Ok(discarder.trimmed)
     }
 
     /// Discards the next free runs of a group, and returns where to continue.
     fn trim_used(
         &self,
+        discarder: &mut Discarder<'_>,
         cg: CgIndex,
         part: Range<BlockNo>,
-        least: u64,
-        trimmed: &mut Trimmed,
     ) -> Result<BlockNo> {
         let layout = &self.inodes.layout;
         let group_end = layout.cg_start(cg).0 + u64::from(layout.cg_len_blocks(cg));
@@ -62,28 +60,23 @@ impl Trim<'_> {
         let len = (layout.block_start(end).0 - start.0) as u32;
         let runs = self.inodes.alloc.free_blocks(FragRun::new(start, len), BATCH_RUNS)?;
         for run in &runs {
-            self.writer.discard_run(*run, least, trimmed)?;
+            discarder.discard_run(*run)?;
         }
         match runs.last() {
             Some(last) if runs.len() == BATCH_RUNS => Ok(layout.block_of(last.end())),
             _ => Ok(end),
         }
     }
+}
 
-    /// Discards the next piece of the groups that were never used, up to the next system blocks, and returns
-    /// where to continue.
-    fn trim_unused(
-        &self,
-        part: Range<BlockNo>,
-        least: u64,
-        trimmed: &mut Trimmed,
-    ) -> Result<BlockNo> {
-        let system = self.writer.next_system_run(part.start);
-        if system.start <= part.start {
-            return Ok(system.end);
-        }
-        let end = system.start.min(part.end);
-        self.writer.discard_blocks(part.start..end, least, trimmed)?;
-        Ok(end)
+/// Discards the next piece of the groups that were never used, up to the next system blocks, and returns
+/// where to continue.
+fn trim_unused(discarder: &mut Discarder<'_>, part: Range<BlockNo>) -> Result<BlockNo> {
+    let system = discarder.next_system_run(part.start);
+    if system.start <= part.start {
+        return Ok(system.end);
     }
+    let end = system.start.min(part.end);
+    discarder.discard_blocks(part.start..end)?;
+    Ok(end)
 }

@@ -20,12 +20,12 @@ impl EpochWriter {
         change: impl Fn() -> Result<T>,
         hopes: &[Hope<'_>],
     ) -> Result<T> {
-        self.check_changeable()?;
+        self.health.check_changeable()?;
         let run = || {
             let _gate = Rule::GateForChanges.holds().then(|| self.gate.read());
             change()
         };
-        let result = self.noted(self.retry(run, hopes));
+        let result = self.health.noted(self.retry(run, hopes));
         self.after_change()?;
         result
     }
@@ -36,14 +36,14 @@ impl EpochWriter {
         change: impl Fn() -> Result<T>,
         hopes: &[Hope<'_>],
     ) -> Result<T> {
-        self.check_changeable()?;
+        self.health.check_changeable()?;
         let run = || {
             let is_alone = Rule::GateAlone.holds();
             let _alone = is_alone.then(|| self.gate.write());
             let _shared = (!is_alone).then(|| self.gate.read());
             change()
         };
-        let result = self.noted(self.retry(run, hopes));
+        let result = self.health.noted(self.retry(run, hopes));
         self.after_change()?;
         result
     }
@@ -70,6 +70,20 @@ impl EpochWriter {
             self.commit()?;
             epochs += 1;
         }
+    }
+
+    /// Delays the return of a change, as far as needed.
+    fn after_change(&self) -> Result<()> {
+        if self.options.sync {
+            return self.commit();
+        }
+        self.throttle.call_if_due();
+        if !self.inodes.memory.is_full() {
+            return Ok(());
+        }
+        self.options.waiter.about_to_wait();
+        let has_room = self.throttle.wait_for_room(|| self.health.check_writable().is_ok());
+        if has_room { Ok(()) } else { self.commit() }
     }
 
     fn may_gain_space(&self) -> bool {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::EpochWriter;
-use super::discard::Trimmed;
+use super::discard::Discarder;
 use super::prepare::Prepared;
 use super::progress::{Attempt, EpochKind, Progress};
 use crate::cache::WriteSet;
@@ -28,11 +28,18 @@ use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::State;
-use crate::inode::nameless_space;
+use crate::inode::{InodeCache, nameless_space};
 use crate::trace::OpKind;
 use crate::units::EpochNo;
 
-impl EpochWriter {
+/// Brings a volume to clean points ([`EpochWriter::checkpoints`]).
+#[derive(Clone, Copy)]
+pub struct Checkpoints<'a> {
+    pub(super) inodes: &'a InodeCache,
+    pub(super) writer: &'a EpochWriter,
+}
+
+impl Checkpoints<'_> {
     /// Writes a clean point and marks the volume as clean, so that it needs no recovery unless it is changed.
     /// Returns false if it was changed meanwhile, or an inode without a name is in use.
     ///
@@ -43,13 +50,13 @@ impl EpochWriter {
     /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
     /// [device](crate::vfs#errors), which latch the volume.
     pub fn mark_clean(&self) -> Result<bool> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        self.check_open()?;
-        if self.options.read_only {
-            return Ok(self.superblock().state == State::Clean);
+        let _op = self.writer.enter_volume(OpKind::Maintenance);
+        self.writer.health.check_open()?;
+        if self.writer.options.read_only {
+            return Ok(self.writer.superblock.get().state == State::Clean);
         }
-        self.check_writable()?;
-        self.try_mark_clean(&mut self.epochs.lock())
+        self.writer.health.check_writable()?;
+        self.try_mark_clean(&mut self.writer.epochs.lock())
     }
 
     /// Writes all changes and all derived state, so that recovery only looks at later changes. The volume
@@ -58,10 +65,10 @@ impl EpochWriter {
     /// # Errors
     ///
     /// As of [`sync`](crate::vfs::Volume::sync), and `EROFS` if the volume is read-only.
-    pub fn checkpoint(&self) -> Result<()> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        self.check_writable()?;
-        self.run_checkpoint(&mut self.epochs.lock())
+    pub fn run(&self) -> Result<()> {
+        let _op = self.writer.enter_volume(OpKind::Maintenance);
+        self.writer.health.check_writable()?;
+        self.run_locked(&mut self.writer.epochs.lock())
     }
 
     /// Begins to close the volume: calls fail from now on. Returns whether anything remains to be written.
@@ -71,13 +78,13 @@ impl EpochWriter {
     /// [`Error::Latched`] if an earlier write failed; [`Error::InUse`] if another program has taken the
     /// volume over.
     pub(crate) fn begin_close(&self) -> Result<bool> {
-        if self.health.close() || self.options.read_only {
+        if self.writer.health.close() || self.writer.options.read_only {
             return Ok(false);
         }
-        if let Some(why) = self.latched() {
+        if let Some(why) = self.writer.health.latched() {
             return Err(Error::Latched(why));
         }
-        self.latch_if_overtaken()?;
+        self.writer.latch_if_overtaken()?;
         Ok(true)
     }
 
@@ -86,14 +93,15 @@ impl EpochWriter {
     /// `save` is called in between, when all contents have places.
     pub(crate) fn finish_close(&self, deleted: Result<()>, save: Option<&dyn Fn()>) -> Result<()> {
         let _patient = Patient::begin();
-        let mut progress = self.epochs.lock();
+        let mut progress = self.writer.epochs.lock();
         if let Some(save) = save {
-            self.run_epoch(&mut progress, EpochKind::Plain)?;
+            self.writer.run_epoch(&mut progress, EpochKind::Plain)?;
             save();
         }
-        self.run_epoch(&mut progress, EpochKind::Derived)?;
+        self.writer.run_epoch(&mut progress, EpochKind::Derived)?;
         deleted?;
-        while self.discard_some(&mut progress, &mut Trimmed::default()) {}
+        let mut discarder = Discarder::new(self.inodes, 1);
+        while discarder.discard_some(&mut progress.freed) {}
         self.mark_clean_at_close(&progress)?;
         Ok(self.inodes.cache.device().control().give_back()?)
     }
@@ -107,58 +115,55 @@ impl EpochWriter {
     ///
     /// As of [`Volume::sync`](crate::vfs::Volume::sync). Then `look` was not called.
     pub fn freeze<T>(&self, look: impl FnOnce(&Arc<dyn BlockDevice>, bool) -> T) -> Result<T> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        self.check_open()?;
-        if self.options.read_only {
-            self.options.waiter.about_to_wait();
+        let _op = self.writer.enter_volume(OpKind::Maintenance);
+        self.writer.health.check_open()?;
+        if self.writer.options.read_only {
+            self.writer.options.waiter.about_to_wait();
             return Ok(look(self.inodes.cache.device(), false));
         }
-        self.check_writable()?;
-        let mut progress = self.epochs.lock();
+        self.writer.health.check_writable()?;
+        let mut progress = self.writer.epochs.lock();
         let written = {
-            let _gate = self.gate.write();
+            let _gate = self.writer.gate.write();
             self.write_consistent(&mut progress).map(|()| self.inodes.has_nameless())
         };
-        if let Err(error) = &written {
-            self.latch(error);
-        }
-        let has_nameless = written?;
-        self.options.waiter.about_to_wait();
+        let has_nameless = written.inspect_err(|error| self.writer.latch(error))?;
+        self.writer.options.waiter.about_to_wait();
         Ok(look(self.inodes.cache.device(), has_nameless))
     }
 
     /// With the gate closed, writes everything; the volume stays in use if it is.
     fn write_consistent(&self, progress: &mut Progress) -> Result<()> {
         let _patient = Patient::begin();
-        self.write_all(progress)?;
-        let mut next = self.superblock();
+        self.writer.write_all(progress)?;
+        let mut next = self.writer.superblock.get();
         let mut writes = WriteSet::default();
         if !self.collect_derived(progress.done, &mut writes, &mut next)? {
             return Ok(());
         }
         next.state = State::InUse;
-        self.write_derived(writes, &next, false)
+        self.write_derived(writes, next, false)
     }
 
     /// Whether the volume has been idle for long enough, and clean points stay within their share of the
     /// time.
-    pub(crate) fn is_mark_due(&self, progress: &Progress) -> bool {
-        let wait = self.options.clean_after;
+    pub(super) fn is_mark_due(&self, progress: &Progress) -> bool {
+        let wait = self.writer.options.clean_after;
         let idle = progress.written.elapsed() >= wait;
         let spent = progress.attempt.is_some_and(|last| {
-            let share = self.options.clean_share_percent.clamp(1, 100);
+            let share = self.writer.options.clean_share_percent.clamp(1, 100);
             last.ended.elapsed() < wait.max(last.cost * 100 / share)
         });
-        idle && !spent && self.superblock.lock().state != State::Clean
+        idle && !spent && !self.writer.superblock.is_clean()
     }
 
     /// Whether a volume that is constantly changed needs a clean point to keep recovery short: the intent log
     /// fills up, or the last clean point is long ago.
-    pub(crate) fn is_checkpoint_due(&self, progress: &Progress) -> bool {
+    pub(super) fn is_due(&self, progress: &Progress) -> bool {
         let fill = self.inodes.intent_log.fill();
-        let every = if fill.is_high() { Duration::ZERO } else { self.options.clean_every };
+        let every = if fill.is_high() { Duration::ZERO } else { self.writer.options.clean_every };
         let spent = progress.attempt.is_some_and(|last| {
-            let share = self.options.clean_share_percent.clamp(1, 100);
+            let share = self.writer.options.clean_share_percent.clamp(1, 100);
             last.ended.elapsed() < every.max(last.cost * 100 / share)
         });
         let began = progress.attempt.map_or(progress.opened, |last| last.ended);
@@ -167,25 +172,25 @@ impl EpochWriter {
 
     /// Writes an epoch with all derived state, and the superblock that makes it the new clean point, while
     /// changes continue. The volume stays in use.
-    pub(crate) fn run_checkpoint(&self, progress: &mut Progress) -> Result<()> {
+    pub(super) fn run_locked(&self, progress: &mut Progress) -> Result<()> {
         let started = Instant::now();
-        self.latch_if_overtaken()?;
-        self.run_epoch(progress, EpochKind::Checkpoint)?;
+        self.writer.latch_if_overtaken()?;
+        self.writer.run_epoch(progress, EpochKind::Checkpoint)?;
         let ended = Instant::now();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
-        self.counts.clean_points.count();
+        self.writer.counts.clean_points.count();
         Ok(())
     }
 
     /// With the gate closed, prepares an epoch with all derived state, and the superblock of the clean point,
     /// with a change applied to it.
-    pub(crate) fn prepare_checkpoint(
+    pub(crate) fn prepare(
         &self,
         progress: &mut Progress,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<Prepared> {
-        let mut prepared = self.prepare(progress, EpochKind::Checkpoint)?;
-        let mut next = self.superblock();
+        let mut prepared = self.writer.prepare(progress, EpochKind::Checkpoint)?;
+        let mut next = self.writer.superblock.get();
         next.state = State::InUse;
         change(&mut next);
         self.collect_derived(prepared.epoch, &mut prepared.writes, &mut next)?;
@@ -193,26 +198,24 @@ impl EpochWriter {
         Ok(prepared)
     }
 
-    pub(crate) fn try_mark_clean(&self, progress: &mut Progress) -> Result<bool> {
+    pub(super) fn try_mark_clean(&self, progress: &mut Progress) -> Result<bool> {
         let _patient = Patient::begin();
         let started = Instant::now();
-        self.latch_if_overtaken()?;
-        self.run_epoch(progress, EpochKind::Derived)?;
+        self.writer.latch_if_overtaken()?;
+        self.writer.run_epoch(progress, EpochKind::Derived)?;
         let result = self.mark_clean_unless_changed(progress);
-        if let Err(error) = &result {
-            self.latch(error);
-        }
+        let result = result.inspect_err(|error| self.writer.latch(error));
         let ended = Instant::now();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
         result
     }
 
     fn mark_clean_unless_changed(&self, progress: &Progress) -> Result<bool> {
-        let inodes = &*self.inodes;
-        let mut next = self.superblock();
+        let inodes = self.inodes;
+        let mut next = self.writer.superblock.get();
         let mut writes = WriteSet::default();
         {
-            let _gate = self.gate.write();
+            let _gate = self.writer.gate.write();
             if inodes.queue_len() > 0 || inodes.alloc.has_freed() || inodes.has_nameless() {
                 return Ok(false);
             }
@@ -221,30 +224,30 @@ impl EpochWriter {
             }
         }
         next.state = State::Clean;
-        self.write_derived(writes, &next, false)?;
-        self.counts.clean_points.count();
+        self.write_derived(writes, next, false)?;
+        self.writer.counts.clean_points.count();
         Ok(true)
     }
 
     /// Writes the last clean point of a volume, even if inodes without a name are left.
-    pub(crate) fn mark_clean_at_close(&self, progress: &Progress) -> Result<()> {
-        let mut next = self.superblock();
+    fn mark_clean_at_close(&self, progress: &Progress) -> Result<()> {
+        let mut next = self.writer.superblock.get();
         let mut writes = WriteSet::default();
         self.collect_derived(progress.done, &mut writes, &mut next)?;
         next.state = State::Clean;
         next.holder = None;
-        self.write_derived(writes, &next, true)
+        self.write_derived(writes, next, true)
     }
 
     /// With the gate closed, adds the bitmaps and the counts of the superblock to the writes, and begins a
     /// new generation of the intent log. Returns false, and begins nothing, if the device has them already.
-    pub(crate) fn collect_derived(
+    fn collect_derived(
         &self,
         epoch: EpochNo,
         writes: &mut WriteSet,
         next: &mut Superblock,
     ) -> Result<bool> {
-        let inodes = &*self.inodes;
+        let inodes = self.inodes;
         let before = writes.is_empty();
         let nameless = inodes.nameless();
         let space = nameless_space(&nameless, &inodes.layout);
@@ -265,13 +268,13 @@ impl EpochWriter {
     }
 
     /// Writes bitmaps, and then the superblock that refers to them.
-    fn write_derived(&self, writes: WriteSet, next: &Superblock, copies: bool) -> Result<()> {
+    fn write_derived(&self, writes: WriteSet, next: Superblock, copies: bool) -> Result<()> {
         if copies || !writes.is_empty() {
-            self.mark_in_use(false)?;
+            self.writer.superblock.mark_in_use(false)?;
         }
         self.inodes.commit(writes)?;
-        self.write_superblock(next, copies)?;
-        *self.superblock.lock() = next.clone();
+        self.writer.superblock.write(&next, copies)?;
+        self.writer.superblock.set(next);
         Ok(())
     }
 }

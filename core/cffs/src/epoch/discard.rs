@@ -12,11 +12,9 @@
 
 use std::ops::Range;
 
-use super::EpochWriter;
 use super::freed::Freed;
-use super::progress::Progress;
 use crate::error::Result;
-use crate::trace::OpKind;
+use crate::inode::InodeCache;
 use crate::units::{BlockNo, FragNo, FragRun};
 
 /// Discards that are sent under one hold of the lock of epochs.
@@ -31,34 +29,26 @@ pub struct Trimmed {
     pub requests: u64,
 }
 
-impl EpochWriter {
-    /// With [`OpenOptions::discard`](crate::options::OpenOptions::discard), discards the blocks that epochs
-    /// have freed and that are still free, as the background does.
-    ///
-    /// # Errors
-    ///
-    /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed. A device that fails a
-    /// discard is no error.
-    pub fn discard_freed(&self) -> Result<Trimmed> {
-        let _op = self.enter_volume(OpKind::Maintenance);
-        let mut trimmed = Trimmed::default();
-        loop {
-            let mut progress = self.epochs.lock();
-            self.check_writable()?;
-            if !self.discard_some(&mut progress, &mut trimmed) {
-                return Ok(trimmed);
-            }
-        }
+/// Tells the device which blocks are free, and counts what it tells.
+pub(crate) struct Discarder<'a> {
+    inodes: &'a InodeCache,
+    /// Shorter runs are left out, in blocks.
+    least: u64,
+    pub(crate) trimmed: Trimmed,
+}
+
+impl<'a> Discarder<'a> {
+    pub(crate) fn new(inodes: &'a InodeCache, least: u64) -> Discarder<'a> {
+        Discarder { inodes, least: least.max(1), trimmed: Trimmed::default() }
     }
 
     /// Discards one batch of the freed runs; false if none is left.
-    pub(crate) fn discard_some(&self, progress: &mut Progress, trimmed: &mut Trimmed) -> bool {
-        let freed = &mut progress.freed;
+    pub(super) fn discard_some(&mut self, freed: &mut Freed) -> bool {
         freed.merge();
         let rest = freed.runs.split_off(freed.runs.len().min(BATCH_RUNS));
         let batch = std::mem::replace(&mut freed.runs, rest);
         for run in batch {
-            if let Err(error) = self.discard_still_free(run, trimmed) {
+            if let Err(error) = self.discard_still_free(run) {
                 // A failure only costs room on the device.
                 tracing::warn!(%error, "the device failed a discard; no more are sent");
                 *freed = Freed { runs: Vec::new(), has_failed: true };
@@ -70,7 +60,7 @@ impl EpochWriter {
 
     /// Discards the free blocks among those in which a run is. The run may go beyond the end of a group;
     /// its first and last block may have been shared with other files, whose parts may be free by now.
-    fn discard_still_free(&self, run: FragRun, trimmed: &mut Trimmed) -> Result<()> {
+    fn discard_still_free(&mut self, run: FragRun) -> Result<()> {
         let layout = &self.inodes.layout;
         let per_block = u64::from(layout.block_fragments());
         let mut from = FragNo(run.start.0 / per_block * per_block);
@@ -81,44 +71,34 @@ impl EpochWriter {
             let end = FragNo(run_end.min(first + u64::from(layout.cg_fragments(cg))));
             let part = FragRun::new(from, (end.0 - from.0) as u32);
             for free in self.inodes.alloc.free_blocks(part, usize::MAX)? {
-                self.discard_run(free, 1, trimmed)?;
+                self.discard_run(free)?;
             }
             from = end;
         }
         Ok(())
     }
 
-    pub(crate) fn next_system_run(&self, from: BlockNo) -> Range<BlockNo> {
-        self.inodes.layout.next_system_run(from, self.inodes.alloc.groups_used())
-    }
-
     /// Discards the whole blocks of a run.
-    pub(crate) fn discard_run(
-        &self,
-        run: FragRun,
-        least: u64,
-        trimmed: &mut Trimmed,
-    ) -> Result<()> {
+    pub(crate) fn discard_run(&mut self, run: FragRun) -> Result<()> {
         let layout = &self.inodes.layout;
         let per_block = u64::from(layout.block_fragments());
         let first = layout.block_of(FragNo(run.start.0.next_multiple_of(per_block)));
-        self.discard_blocks(first..layout.block_of(run.end()), least, trimmed)
+        self.discard_blocks(first..layout.block_of(run.end()))
     }
 
-    pub(crate) fn discard_blocks(
-        &self,
-        blocks: Range<BlockNo>,
-        least: u64,
-        trimmed: &mut Trimmed,
-    ) -> Result<()> {
+    pub(crate) fn discard_blocks(&mut self, blocks: Range<BlockNo>) -> Result<()> {
         let count = blocks.end.0.saturating_sub(blocks.start.0);
-        if count >= least.max(1) {
+        if count >= self.least {
             let system = self.next_system_run(blocks.start);
             assert!(blocks.end <= system.start, "{blocks:?} would be discarded with {system:?}");
             self.inodes.cache.discard(blocks.start, count)?;
-            trimmed.bytes += count * u64::from(self.inodes.layout.block_bytes);
-            trimmed.requests += 1;
+            self.trimmed.bytes += count * u64::from(self.inodes.layout.block_bytes);
+            self.trimmed.requests += 1;
         }
         Ok(())
+    }
+
+    pub(crate) fn next_system_run(&self, from: BlockNo) -> Range<BlockNo> {
+        self.inodes.layout.next_system_run(from, self.inodes.alloc.groups_used())
     }
 }

@@ -6,8 +6,8 @@
 //! follows the first phase covers them, so they need none of their own.
 //!
 //! Contents that are likely to change or to be deleted soon wait, and so do parts of a file that would be
-//! separated from parts still to come ([`EpochWriter::choose`]). When the epoch is due, the remaining
-//! contents are written first ([`EpochWriter::write_contents_first`]), so that the device works while inodes
+//! separated from parts still to come ([`EarlyWriter::choose`]). When the epoch is due, the remaining
+//! contents are written first ([`EarlyWriter::write_contents_first`]), so that the device works while inodes
 //! and names are prepared.
 
 use std::collections::HashMap;
@@ -19,42 +19,34 @@ use super::placing::{Placer, put_in_order, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use crate::device::Patient;
 use crate::error::Result;
-use crate::inode::{VnodeState, WriteBack};
-use crate::trace::OpKind;
+use crate::inode::{InodeCache, VnodeState, WriteBack};
 use crate::tuning::Writing;
 use crate::units::{FileBlock, Key};
 
 /// The most rounds in which an epoch compresses and writes contents before it closes the gate.
 const ROUNDS_MAX: u32 = 3;
 
-impl EpochWriter {
-    /// Writes contents ahead of their epoch, as the background does when enough of them are new. This does
-    /// not make them durable. Returns the number of bytes.
-    ///
-    /// # Errors
-    ///
-    /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
-    /// [device](crate::vfs#errors), which latch the volume.
-    pub fn write_early(&self) -> Result<u64> {
-        let _op = self.enter_volume(OpKind::Background);
-        self.check_writable()?;
-        let mut progress = self.epochs.lock();
-        self.run_early(&mut progress)
+/// Writes contents ahead of their epoch.
+pub(super) struct EarlyWriter<'a> {
+    inodes: &'a InodeCache,
+    writer: &'a EpochWriter,
+}
+
+impl<'a> EarlyWriter<'a> {
+    pub(super) fn new(writer: &'a EpochWriter) -> EarlyWriter<'a> {
+        EarlyWriter { inodes: &writer.inodes, writer }
     }
 
-    pub(crate) fn run_early(&self, progress: &mut Progress) -> Result<u64> {
+    /// Writes the contents that need not wait for the epoch. Returns the number of bytes.
+    pub(super) fn run(&self, progress: &mut Progress) -> Result<u64> {
         let _patient = Patient::begin();
-        let result = self.try_early(progress);
-        if let Err(error) = &result {
-            self.latch(error);
-        }
-        result
+        self.try_run(progress).inspect_err(|error| self.writer.latch(error))
     }
 
-    fn try_early(&self, progress: &mut Progress) -> Result<u64> {
+    fn try_run(&self, progress: &mut Progress) -> Result<u64> {
         let pages = self.write_chosen(progress, || self.choose())?;
         if pages > 0 {
-            self.counts.early_writes.count();
+            self.writer.counts.early_writes.count();
         }
         Ok(pages as u64 * u64::from(self.inodes.layout.block_bytes))
     }
@@ -62,9 +54,9 @@ impl EpochWriter {
     /// Writes the contents of the next epoch, if they keep the device busy while the rest of the epoch is
     /// prepared. While contents are compressed, callers add more, which the epoch itself would write without
     /// compression. So this repeats, up to [`ROUNDS_MAX`] times.
-    pub(crate) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
+    pub(super) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
         let piece = self.inodes.cache.tuning().writing.piece_bytes;
-        let least = piece.min(self.options.early_bytes);
+        let least = piece.min(self.writer.options.early_bytes);
         let rounds = if self.inodes.layout.has_clusters() { ROUNDS_MAX } else { 1 };
         for _ in 0..rounds {
             let is_enough = self.inodes.dirty_bytes() >= least;
@@ -83,18 +75,19 @@ impl EpochWriter {
         progress: &mut Progress,
         choose: impl Fn() -> Vec<Chosen>,
     ) -> Result<usize> {
-        let inodes = &*self.inodes;
+        let inodes = self.inodes;
         let packed = match inodes.layout.has_clusters() {
             true => {
                 let before = choose();
-                Packed::new(inodes, self.superblock().compression, &before).zip(Some(before))
+                Packed::new(inodes, self.writer.superblock.get().compression, &before)
+                    .zip(Some(before))
             }
             false => None,
         };
         let mut write_back = WriteBack::new(inodes, inodes.cache.write_set());
         let mut in_flight = InFlight::new();
         {
-            let _gate = self.gate.write();
+            let _gate = self.writer.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
             let mut chosen = choose();
             let mut waiting = packed
@@ -113,10 +106,10 @@ impl EpochWriter {
                 in_flight.push((vnode, placed));
             }
             progress.early.hints = std::mem::take(placer.hints());
-            self.counts.note_clusters(placer.placed, inodes.layout.fragment_bytes);
+            self.writer.counts.note_clusters(placer.placed, inodes.layout.fragment_bytes);
             write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
         }
-        self.taken_over();
+        self.writer.throttle.taken_over();
         let pages: usize = in_flight.iter().map(|(_, positions)| positions.len()).sum();
         if pages > 0 {
             progress.early.is_in_motion = true;
@@ -134,12 +127,13 @@ impl EpochWriter {
     /// - Small files, whole: those in the older half of the changed ones, if the younger half has no file of
     ///   their key or if they make a long piece. None of them if callers fill several directories in turns.
     fn choose(&self) -> Vec<Chosen> {
-        let inodes = &*self.inodes;
+        let inodes = self.inodes;
         let writing = &inodes.cache.tuning().writing;
-        let piece = writing.piece_bytes.min(self.options.early_bytes);
+        let piece = writing.piece_bytes.min(self.writer.options.early_bytes);
         let whole_max = piece.max(inodes.layout.small_bytes_max());
         let page_bytes = u64::from(inodes.layout.block_bytes);
-        let compression = inodes.layout.has_clusters().then(|| self.superblock().compression);
+        let compression =
+            inodes.layout.has_clusters().then(|| self.writer.superblock.get().compression);
         let mut chosen = Vec::new();
         let mut small: Vec<(Key, Chosen)> = Vec::new();
         for vnode in inodes.queued() {
@@ -153,7 +147,7 @@ impl EpochWriter {
                 let unit =
                     if is_compressed { writing.cluster_bytes.max(page_bytes) } else { page_bytes };
                 let end = FileBlock(file.inode.size / unit * (unit / page_bytes));
-                let least = self.options.early_bytes.div_ceil(page_bytes);
+                let least = self.writer.options.early_bytes.div_ceil(page_bytes);
                 let positions = long_runs(&file, end, least);
                 drop(file);
                 chosen.push(Chosen { rank, vnode, positions });
@@ -172,7 +166,7 @@ impl EpochWriter {
 
     /// All new contents, in the order of their places; none if they have fewer than `least` bytes.
     fn choose_all(&self, least: u64) -> Vec<Chosen> {
-        let inodes = &*self.inodes;
+        let inodes = self.inodes;
         let mut chosen = Vec::new();
         let mut pages = 0;
         for vnode in inodes.queued() {

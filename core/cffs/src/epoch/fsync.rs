@@ -1,9 +1,8 @@
-//! Making changes durable on demand: all of them, or those of one file.
+//! Epochs for callers of fsync: how callers share them, and what they leave out.
 //!
-//! Offers [`EpochWriter::commit`], which writes an epoch with everything, and [`EpochWriter::sync_files`],
-//! which leaves out the new contents of other files ([`EpochKind::Wanted`]): an fsync of a file of a few
-//! kilobytes does not wait for the stream of another program. Names, directories and small changes are always
-//! included, since they cost little compared with the rest.
+//! An epoch for an fsync ([`EpochKind::Wanted`](super::EpochKind::Wanted)) leaves out the new contents of
+//! other files: an fsync of a file of a few kilobytes does not wait for the stream of another program. Names,
+//! directories and small changes are always included, since they cost little compared with the rest.
 //!
 //! Group commit: a caller first enters the file that it waits for. The next epoch takes all that were
 //! entered, so callers that come while an epoch is written share the one after it. The leader, which
@@ -17,12 +16,8 @@
 //! the latest.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::EpochWriter;
-use super::progress::{EpochKind, Progress};
-use crate::error::Result;
 use crate::inode::{DirtyLevel, InodeCache, Vnode, VnodeState};
 use crate::lock::{Condvar, Mutex, Rank, Rule};
 use crate::units::{EpochNo, InodeNo};
@@ -33,7 +28,7 @@ mod tests;
 /// The files that an fsync waits for.
 pub(crate) type Wanted = HashSet<InodeNo>;
 
-/// The threads that wait for a file to be durable. One of them leads: it writes the epoch.
+/// Lets threads that wait for files to be durable share epochs. One of them leads: it writes the epoch.
 pub(crate) struct Callers {
     state: Mutex<State>,
     /// A caller arrived, for which the leader may be waiting.
@@ -117,13 +112,21 @@ impl Callers {
         self.ended.notify_all();
     }
 
+    /// Waits until all epochs before `since` are on the device, or the volume is not `writable` any more.
+    pub(super) fn wait_for_epochs_before(&self, since: EpochNo, is_writable: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        while state.reached.done.0 + 1 < since.0 && is_writable() {
+            self.ended.wait(&mut state);
+        }
+    }
+
     /// Requests files to be made durable as of the epoch `since`, and waits until they are, or until the
     /// caller becomes the leader: then waits briefly for other callers.
     ///
     /// With several threads in an fsync loop, the first would get an epoch to itself and the others the
     /// next, so the leader waits for the threads of the last epoch. Those that are in such a loop come
     /// within a fraction of the time that an epoch takes.
-    fn ask(&self, files: &[InodeNo], since: EpochNo) -> Option<Lead<'_>> {
+    pub(super) fn ask(&self, files: &[InodeNo], since: EpochNo) -> Option<Lead<'_>> {
         let mut state = self.state.lock();
         state.wanted.extend(files);
         self.came.notify_one();
@@ -144,7 +147,7 @@ impl Callers {
 }
 
 /// The role of the caller that writes an epoch for all. Dropping it gives the role up.
-struct Lead<'a>(&'a Callers);
+pub(super) struct Lead<'a>(&'a Callers);
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
@@ -194,66 +197,8 @@ fn is_in_place(file: &VnodeState) -> bool {
     file.container.is_some() && file.container == file.durable
 }
 
-impl EpochWriter {
-    /// Makes files durable together; see [`Volume::sync_files`](crate::vfs::Volume::sync_files).
-    pub(crate) fn sync_files(&self, vnodes: &[Arc<Vnode>], data_only: bool) -> Result<()> {
-        // While the gate is open no epoch is being prepared: the file is in an earlier one, or waits
-        // for one that is not older than `since`.
-        let (since, is_taken) = {
-            let _gate = self.gate.read();
-            let since = self.inodes.epoch();
-            // Names of directories above the file may change without it, and so may its former name.
-            let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
-            (since, all_taken && !self.inodes.concerns_unchanged(since))
-        };
-        if is_taken {
-            return self.await_epochs_before(since);
-        }
-        let files: Vec<InodeNo> = vnodes.iter().map(|vnode| vnode.ino).collect();
-        if let Some(_lead) = self.callers.ask(&files, since) {
-            let mut progress = self.epochs.lock();
-            if progress.complete < since {
-                self.write_epoch(&mut progress, EpochKind::Wanted)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the epoch that is being written, if there is one.
-    fn await_epochs_before(&self, since: EpochNo) -> Result<()> {
-        let mut state = self.callers.state.lock();
-        while state.reached.done.0 + 1 < since.0 && self.check_writable().is_ok() {
-            self.callers.ended.wait(&mut state);
-        }
-        drop(state);
-        self.check_writable()
-    }
-
-    /// Writes an epoch with all that was changed before the call. If another thread wrote one meanwhile that
-    /// began after the call, that epoch suffices.
-    pub(crate) fn commit(&self) -> Result<()> {
-        let since = self.inodes.epoch();
-        let _gate = (!Rule::EpochsBeforeGate.holds()).then(|| self.gate.read());
-        let mut progress = self.epochs.lock();
-        if progress.complete >= since {
-            return Ok(());
-        }
-        self.write_epoch(&mut progress, EpochKind::Plain)
-    }
-
-    /// Writes an epoch, with a clean point if the intent log calls for one.
-    fn write_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
-        self.check_writable()?;
-        let is_high = self.inodes.intent_log.fill().is_high();
-        if is_high && self.is_checkpoint_due(progress) {
-            return self.run_checkpoint(progress);
-        }
-        self.run_epoch(progress, kind)
-    }
-}
-
 /// Whether an epoch that has begun includes all changes of a file that matter.
-fn is_taken(vnode: &Vnode, data_only: bool) -> bool {
+pub(super) fn is_taken(vnode: &Vnode, data_only: bool) -> bool {
     let file = vnode.state.read();
     let times_alone = data_only && file.changes.level == DirtyLevel::Times;
     file.container == file.durable

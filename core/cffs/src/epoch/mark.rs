@@ -14,10 +14,9 @@
 //! For an idle volume, the mark costs no reads or writes. A writer that was taken over notices this before
 //! its next clean point or write of the superblock, and stops.
 
-use super::EpochWriter;
 use super::superblock::read_superblock;
 use crate::clock::Timestamp;
-use crate::device::{BlockDevice, Excluded, Patient};
+use crate::device::{BlockDevice, Excluded};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::Holder;
@@ -97,31 +96,15 @@ pub fn user(superblock: &Superblock, host: &dyn Host, excluded: Excluded) -> Opt
     }
 }
 
-impl EpochWriter {
-    /// Before longer writes: latches the volume if another process has taken it over.
-    pub(crate) fn latch_if_overtaken(&self) -> Result<()> {
-        let _patient = Patient::begin();
-        let checked = self.check_mark();
-        if let Err(error) = &checked {
-            self.latch(error);
+/// Fails if the volume has another mark than `own`: another process has taken it over.
+pub(super) fn check(device: &dyn BlockDevice, own: &Holder) -> Result<()> {
+    match read_now(device) {
+        Ok(superblock) if superblock.holder.as_ref() != Some(own) => {
+            Err(overtaken(superblock.holder.as_ref()))
         }
-        checked
-    }
-
-    /// Fails if another process has taken the volume over: the device belongs to that process now.
-    pub(crate) fn check_mark(&self) -> Result<()> {
-        let own = self.superblock.lock().holder.clone();
-        if own.is_none() {
-            return Ok(());
-        }
-        match read_now(self.inodes.cache.device()) {
-            Ok(superblock) if superblock.holder != own => {
-                Err(overtaken(superblock.holder.as_ref()))
-            }
-            // A superblock that cannot be read has no mark, and is about to be written again.
-            Ok(_) | Err(Error::Corruption(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
+        // A superblock that cannot be read has no mark, and is about to be written again.
+        Ok(_) | Err(Error::Corruption(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -7,13 +7,13 @@
 //! | module | content |
 //! | --- | --- |
 //! | `change` | a change: the gate, and what happens when there is no space |
-//! | `write` | an epoch from its start to its end, and the background |
+//! | `write` | an epoch, also on demand, from its start to its end |
 //! | `prepare`, `placing`, `batch`, `seal` | its preparation in memory: places, inodes, sectors |
 //! | `early`, `packing` | contents that are written ahead of it, and compressed before that |
-//! | `fsync` | epochs on demand, shared by their callers |
+//! | `fsync` | callers that share an epoch, and the files that it leaves out |
 //! | `checkpoint` | checkpoints, and the mark of a clean volume |
-//! | `throttle` | writers that wait, and the background thread |
-//! | `superblock`, `mark` | the superblock, and the mark of the process that has the volume open |
+//! | `background`, `throttle` | the background thread, when it is called, and writers that wait for it |
+//! | `live_superblock`, `superblock`, `mark` | the superblock, and the mark of the process that has the volume open |
 //! | `health`, `damage` | whether changes are accepted, and the record of damage |
 //! | `discard`, `freed` | discards of freed space |
 //!
@@ -21,6 +21,7 @@
 //! between changes. The lock of epochs is taken before the gate. After a failed write of metadata the volume
 //! is latched: it writes nothing more.
 
+mod background;
 mod batch;
 mod change;
 mod checkpoint;
@@ -31,6 +32,7 @@ mod early;
 mod freed;
 mod fsync;
 mod health;
+mod live_superblock;
 pub mod mark;
 mod packing;
 mod placing;
@@ -44,11 +46,17 @@ mod write;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-pub(crate) use discard::BATCH_RUNS;
+pub use background::Background;
+pub use checkpoint::Checkpoints;
 pub use discard::Trimmed;
+pub(crate) use discard::{BATCH_RUNS, Discarder};
+pub use health::Health;
+pub use live_superblock::LiveSuperblock;
 pub(crate) use progress::{EpochKind, Progress, finish_writes};
 
+use crate::device::Patient;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::inode::{InodeCache, Vnode};
@@ -57,24 +65,23 @@ use crate::options::OpenOptions;
 use crate::padded::{Counter, Padded};
 use crate::trace::{OpKind, Operation};
 use crate::units::{EpochNo, InodeNo};
-use damage::DamageRecord;
 use fsync::Callers;
-use health::Health;
 use throttle::Throttle;
 
-/// Writes the changes of a volume to its device.
+/// Runs the changes of a volume, and writes them to its device in epochs.
 pub struct EpochWriter {
     pub(crate) inodes: Arc<InodeCache>,
     pub(crate) options: Arc<OpenOptions>,
-    superblock: Mutex<Superblock>,
+    /// The superblock of the volume.
+    pub superblock: LiveSuperblock,
+    /// Whether the volume accepts changes.
+    pub health: Arc<Health>,
     /// Shared by changes, held exclusively by the start of an epoch.
     pub(crate) gate: Padded<RwLock<()>>,
     /// Held while anything is written.
     pub(crate) epochs: Mutex<Progress>,
     callers: Callers,
     throttle: Throttle,
-    health: Health,
-    damage: DamageRecord,
     pub(crate) counts: Counts,
 }
 
@@ -99,18 +106,28 @@ impl EpochWriter {
     ) -> EpochWriter {
         let done = EpochNo(inodes.epoch().0.saturating_sub(1));
         let wait_max = inodes.cache.tuning().writing.group_commit_wait_max;
+        let health = Arc::new(Health::new(&superblock, &options, inodes.clock.clone()));
         EpochWriter {
             gate: Padded(RwLock::new(Rank::Gate, ())),
             epochs: Mutex::new(Rank::Epochs, Progress::new(done)),
             callers: Callers::new(done, wait_max),
-            throttle: Throttle::new(options.early_bytes),
-            health: Health::new(options.read_only),
-            damage: DamageRecord::new(&superblock, options.errors),
-            superblock: Mutex::new(Rank::Leaf, superblock),
+            throttle: Throttle::new(inodes.clone(), options.early_bytes),
+            superblock: LiveSuperblock::new(inodes.clone(), health.clone(), superblock),
+            health,
             counts: Counts::default(),
             inodes,
             options,
         }
+    }
+
+    /// Brings the volume to clean points.
+    pub fn checkpoints(&self) -> Checkpoints<'_> {
+        Checkpoints { inodes: &self.inodes, writer: self }
+    }
+
+    /// Does the jobs of the background.
+    pub fn background(&self) -> Background<'_> {
+        Background(self)
     }
 
     /// Begins an operation on a file, for a recording of operations and their requests.
@@ -125,10 +142,63 @@ impl EpochWriter {
 
     /// The vnode of a file that callers may use. Damage found on the way is recorded.
     pub(crate) fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
-        self.check_open()?;
+        self.health.check_open()?;
         if ino.is_system() && ino != InodeNo::ROOT {
             return Err(Error::Stale);
         }
-        self.noted(self.inodes.get(ino))
+        self.health.noted(self.inodes.get(ino))
+    }
+
+    /// Changes the superblock and its copies, durably, and returns it. `follow` takes over the new values,
+    /// before the next change of the superblock.
+    pub(crate) fn rewrite_superblock(
+        &self,
+        change: impl FnOnce(&mut Superblock) -> Result<()>,
+        follow: impl FnOnce(&Superblock),
+    ) -> Result<Superblock> {
+        self.health.check_writable()?;
+        let _patient = Patient::begin();
+        let _epochs = self.epochs.lock();
+        let mut next = self.superblock.get();
+        change(&mut next)?;
+        let copied = self.superblock.write_copies(&next, |_| true);
+        let written = copied.and_then(|()| self.superblock.write(&next, false));
+        written.inspect_err(|error| self.latch(error))?;
+        self.superblock.set(next.clone());
+        follow(&next);
+        Ok(next)
+    }
+
+    /// The age of the oldest change that may be lost, if changes are lost because a write failed: earlier
+    /// changes are on the device, and so is all that an fsync made durable since. Until the volume is closed,
+    /// lost changes can still be read.
+    pub fn lost(&self) -> Option<Duration> {
+        self.health.lost(self.inodes.queue_len() > 0)
+    }
+
+    /// Latches the volume, so that it refuses changes and writes nothing more: for a front end in which a
+    /// call panicked, since the state in memory may be half changed.
+    pub fn distrust(&self, why: &str) {
+        self.latch(&Error::Latched(why.to_owned()));
+    }
+
+    /// Latches the volume after an error, and wakes callers that wait for an epoch, since none will be
+    /// written.
+    pub(crate) fn latch(&self, error: &Error) {
+        self.health.note_latched(error);
+        if let Error::Corruption(corruption) = error {
+            // The device works, so the record of damage can still be written. If not, it is in the log.
+            self.health.note_damage(corruption);
+            let _ = self.superblock.save_damage();
+        }
+        self.health.refuse_changes();
+        self.throttle.let_go();
+        self.callers.give_up();
+    }
+
+    /// Before longer writes: latches the volume if another process has taken it over.
+    fn latch_if_overtaken(&self) -> Result<()> {
+        let _patient = Patient::begin();
+        self.superblock.check_mark().inspect_err(|error| self.latch(error))
     }
 }

@@ -3,7 +3,7 @@
 //! An epoch starts with the gate closed: without I/O, changed pages are placed, inodes are encoded into their
 //! sectors, and a snapshot of all writes is taken. Then the gate opens, and the snapshot is written, phase by
 //! phase, while new changes join the next epoch. Large amounts of new contents are written before that
-//! ([`EpochWriter::write_contents_first`]).
+//! ([`EarlyWriter`]).
 //!
 //! ```text
 //!   gate closed            gate open
@@ -11,64 +11,67 @@
 //!                         │     barriers between                │ pages leave for the cache
 //! ```
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::EpochWriter;
-use super::discard::Trimmed;
-use super::fsync::Choice;
+use super::early::EarlyWriter;
+use super::fsync::{Choice, is_taken};
 use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Stage};
 use crate::device::Patient;
 use crate::error::Result;
+use crate::inode::Vnode;
 use crate::lock::Rule;
-use crate::trace::OpKind;
-use crate::units::BlockNo;
+use crate::units::{BlockNo, InodeNo};
 
 impl EpochWriter {
-    /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A thread of
-    /// the front end calls this about once a second ([`with_background`](EpochWriter::with_background)).
-    ///
-    /// # Errors
-    ///
-    /// Those of the [device](crate::vfs#errors), which latch the volume. On a volume that refuses changes it
-    /// does nothing and succeeds.
-    pub fn background(&self) -> Result<()> {
-        let _op = self.enter_volume(OpKind::Background);
-        if self.check_writable().is_err() {
-            return Ok(());
-        }
-        let mut progress = match self.epochs.try_lock() {
-            Some(progress) => progress,
-            // Others may be waiting for an epoch that begins after the one that is being written.
-            None if self.is_filling() => self.epochs.lock(),
-            None => return Ok(()),
+    /// Makes files durable together; see [`Volume::sync_files`](crate::vfs::Volume::sync_files).
+    pub(crate) fn sync_files(&self, vnodes: &[Arc<Vnode>], data_only: bool) -> Result<()> {
+        // While the gate is open no epoch is being prepared: the file is in an earlier one, or waits
+        // for one that is not older than `since`.
+        let (since, is_taken) = {
+            let _gate = self.gate.read();
+            let since = self.inodes.epoch();
+            // Names of directories above the file may change without it, and so may its former name.
+            let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
+            (since, all_taken && !self.inodes.concerns_unchanged(since))
         };
-        self.save_damage()?;
-        if self.inodes.queue_len() == 0 {
-            progress.waited_from = Instant::now();
-            self.forget_reads();
+        if is_taken {
+            self.callers.wait_for_epochs_before(since, || self.health.check_writable().is_ok());
+            return self.health.check_writable();
         }
-        let is_due = progress.waited_from.elapsed() >= self.options.epoch_interval;
-        if !is_due && self.is_early_due() {
-            let written = self.run_early(&mut progress)?;
-            // Newer contents can be written ahead as well, since an epoch waits for the device more than
-            // once. Callers that wait for an epoch can take the lock in between.
-            if written >= self.options.early_bytes && self.is_early_due() {
-                self.throttle.call();
-                return Ok(());
+        let files: Vec<InodeNo> = vnodes.iter().map(|vnode| vnode.ino).collect();
+        if let Some(_lead) = self.callers.ask(&files, since) {
+            let mut progress = self.epochs.lock();
+            if progress.complete < since {
+                self.write_epoch(&mut progress, EpochKind::Wanted)?;
             }
         }
-        if (is_due || self.is_filling()) && self.inodes.queue_len() > 0 {
-            self.run_epoch(&mut progress, EpochKind::Plain)?;
-        }
-        if self.is_mark_due(&progress) {
-            self.try_mark_clean(&mut progress)?;
-        } else if self.is_checkpoint_due(&progress) {
-            self.run_checkpoint(&mut progress)?;
-        }
-        self.discard_some(&mut progress, &mut Trimmed::default());
         Ok(())
+    }
+
+    /// Writes an epoch with all that was changed before the call. If another thread wrote one meanwhile that
+    /// began after the call, that epoch suffices.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let since = self.inodes.epoch();
+        let _gate = (!Rule::EpochsBeforeGate.holds()).then(|| self.gate.read());
+        let mut progress = self.epochs.lock();
+        if progress.complete >= since {
+            return Ok(());
+        }
+        self.write_epoch(&mut progress, EpochKind::Plain)
+    }
+
+    /// Writes an epoch, with a clean point if the intent log calls for one.
+    fn write_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
+        self.health.check_writable()?;
+        let is_high = self.inodes.intent_log.fill().is_high();
+        if is_high && self.checkpoints().is_due(progress) {
+            return self.checkpoints().run_locked(progress);
+        }
+        self.run_epoch(progress, kind)
     }
 
     pub(crate) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
@@ -95,18 +98,18 @@ impl EpochWriter {
         // An fsync leaves behind the streams of other files, which are only known once the gate is closed.
         if kind != EpochKind::Wanted {
             stage.set(Some(Stage::Writing(Phase::New)));
-            self.write_contents_first(progress)?;
+            EarlyWriter::new(self).write_contents_first(progress)?;
         }
         stage.set(Some(Stage::Gate));
         let prepared = {
             let _gate = self.gate.write();
             stage.set(Some(Stage::Preparing));
             match kind {
-                EpochKind::Checkpoint => self.prepare_checkpoint(progress, |_| {})?,
+                EpochKind::Checkpoint => self.checkpoints().prepare(progress, |_| {})?,
                 _ => self.prepare(progress, kind)?,
             }
         };
-        self.taken_over();
+        self.throttle.taken_over();
         self.complete(progress, prepared)
     }
 
@@ -129,18 +132,14 @@ impl EpochWriter {
         let derived_bytes_max = derived_bytes_max.min(self.options.dirty_bytes_max / 4);
         // A caller of fsync waits for an epoch of this kind, so it compresses nothing.
         let compresses = kind != EpochKind::Wanted && self.inodes.layout.has_clusters();
-        let compression = compresses.then(|| self.superblock().compression);
+        let compression = compresses.then(|| self.superblock.get().compression);
         let prepared =
             Preparation::new(&self.inodes, choice, hints, with_derived, derived_bytes_max)
                 .compressed(compression)
                 .run()?;
         if let Some(error) = &prepared.unread {
-            // Directories above changes have old stamps. Lists since earlier marks enter all directories.
-            {
-                let mut superblock = self.superblock.lock();
-                superblock.marks_walked = superblock.stamp();
-            }
-            self.note_error(error);
+            self.superblock.mark_walked();
+            self.health.note_error(error);
         }
         self.counts.note_clusters(prepared.clusters, self.inodes.layout.fragment_bytes);
         Ok(prepared)
@@ -155,23 +154,23 @@ impl EpochWriter {
         }
         if !writes.is_empty() {
             // Nothing points to the blocks of the first phase yet, so the mark may be written with them.
-            let mark = self.in_use();
+            let mark = self.superblock.in_use();
             if let Some(mark) = &mark {
-                self.check_mark()?;
-                writes.put_block(Phase::New, BlockNo(0), self.superblock_block(mark));
+                self.superblock.check_mark()?;
+                writes.put_block(Phase::New, BlockNo(0), self.superblock.encode(mark));
             }
             if std::mem::take(&mut progress.early.is_in_motion) {
                 writes.follow();
             }
             inodes.commit(writes)?;
             if let Some(mark) = mark {
-                *self.superblock.lock() = mark;
+                self.superblock.set(mark);
             }
             progress.written = Instant::now();
         }
         if let Some(next) = superblock {
-            self.write_superblock(&next, false)?;
-            *self.superblock.lock() = next;
+            self.superblock.write(&next, false)?;
+            self.superblock.set(next);
         }
         finish_writes(in_flight, epoch);
         inodes.epoch_done(epoch);

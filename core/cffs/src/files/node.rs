@@ -181,7 +181,9 @@ impl Node {
     /// makes fails if they cannot be written. The server of a mounted volume writes by itself.
     pub fn with_background<T>(&self, interval: Duration, work: impl FnOnce() -> T) -> T {
         match &self.place {
-            Place::Volume(volume, _) => volume.writer().with_background(interval, drop, work),
+            Place::Volume(volume, _) => {
+                volume.writer().background().run_during(interval, drop, work)
+            }
             Place::Server(_) => work(),
         }
     }

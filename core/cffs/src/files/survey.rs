@@ -75,7 +75,7 @@ pub fn survey(
     let volume = files
         .opened()
         .map_err(|error| CopyError::new(Path::new(OsStr::from_bytes(target)), error))?;
-    let superblock = volume.writer().superblock();
+    let superblock = volume.writer().superblock.get();
     let has_inline = superblock.incompat.contains(Incompat::INLINE);
     let stat = volume.stat_fs();
     let mut walk = Walk {

@@ -130,7 +130,7 @@ fn work_on(volume: &Volume) {
             }
         }
         write(volume, dir, "large", 6 << 20);
-        volume.writer().write_early().expect("written");
+        volume.writer().background().write_early().expect("written");
         volume
             .rename(&Caller::ROOT, dir, b"f1", ROOT, name.repeat(2).as_bytes(), RenameMode::Replace)
             .expect("renamed");
@@ -138,10 +138,10 @@ fn work_on(volume: &Volume) {
         volume
             .set_xattr(&Caller::ROOT, dir, b"user.a", &[1; 3000], crate::vfs::XattrMode::Any)
             .expect("set");
-        volume.writer().background().expect("written");
+        volume.writer().background().run_once().expect("written");
     }
     volume.sync().expect("synced");
-    volume.writer().checkpoint().expect("written");
+    volume.writer().checkpoints().run().expect("written");
     volume.admin().trim(0..u64::MAX, 0).expect("discarded");
 }
 
@@ -261,7 +261,7 @@ fn early_writes_belong_to_the_writer() {
     let volume = disk.open();
     let (records, _) = disk.record(Detail::Causes, || {
         as_process(1, || write(&volume, ROOT, "large", 16 << 20));
-        let early = as_process(2, || volume.writer().write_early()).expect("written");
+        let early = as_process(2, || volume.writer().background().write_early()).expect("written");
         assert!(early >= 8 << 20, "{early} bytes");
     });
     let writes = shares(&records, "write");
@@ -357,7 +357,7 @@ fn later_writes_from_the_journal_belong_to_the_operations_that_wrote_the_blocks(
     let (records, _) = disk.record(Detail::Causes, || {
         as_process(1, || write(&volume, ROOT, "f", 9000));
         as_process(2, || volume.sync()).expect("synced");
-        as_process(3, || volume.writer().checkpoint()).expect("written");
+        as_process(3, || volume.writer().checkpoints().run()).expect("written");
     });
     let writes = shares(&records, "write");
     assert!(of_way(&writes, 1, Way::Journal).is_some_and(|sum| sum > 0), "{writes:?}");

@@ -25,7 +25,7 @@ impl Admin<'_> {
 
     /// Why the volume refuses changes, if a failed write is the reason, or damage by the volume's policy.
     pub fn refusal(&self) -> Option<String> {
-        self.writer.latched().or_else(|| match self.writer.check_changeable() {
+        self.writer.health.latched().or_else(|| match self.writer.health.check_changeable() {
             Err(error @ Error::Damaged(_)) => Some(error.to_string()),
             _ => None,
         })
@@ -56,7 +56,7 @@ impl Admin<'_> {
     ///
     /// [`Unsupported`] if the volume would shrink, the device is too short, or the size is more than a volume
     /// can have; the volume is as it was then. [`Io`] if the device could not be extended; if it failed a
-    /// write, the volume is also [latched](EpochWriter::latched).
+    /// write, the volume is also [latched](super::Health::latched).
     ///
     /// [`Unsupported`]: crate::error::Error::Unsupported
     /// [`Io`]: crate::error::Error::Io
@@ -140,7 +140,7 @@ impl Admin<'_> {
         if !inodes.layout.has_clusters() {
             return Ok(None);
         }
-        self.writer.noted(Clusters::of(&inodes.alloc).on_volume())
+        self.writer.health.noted(Clusters::of(&inodes.alloc).on_volume())
     }
 
     /// How far the intent log is filled.

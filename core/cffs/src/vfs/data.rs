@@ -97,6 +97,7 @@ impl Volume {
             }
             let read = self
                 .writer
+                .health
                 .noted_contents(self.inodes().contents().read(&state, offset, len, take));
             (read?, access == Access::Noted && self.wants_atime(&state))
         };
@@ -118,7 +119,7 @@ impl Volume {
         self.readahead.before_read(self.inodes(), &vnode);
         let state = vnode.state.read();
         check_regular(&state.inode)?;
-        self.writer.noted_contents(self.inodes().contents().fetch(&state))
+        self.writer.health.noted_contents(self.inodes().contents().fetch(&state))
     }
 
     /// Prefetches the contents of the given files, in device order (by
@@ -150,7 +151,7 @@ impl Volume {
                     || inode.atime.seconds + DAY_SECONDS <= self.inodes().clock.now().seconds
             }
         };
-        is_stale && self.writer.check_changeable().is_ok()
+        is_stale && self.writer.health.check_changeable().is_ok()
     }
 
     /// Records an access. If an epoch is about to start, or changes have reached their memory limit, it is
@@ -419,7 +420,7 @@ impl Volume {
         }
         let len = state.inode.size as usize;
         let mut target = Vec::with_capacity(len);
-        self.writer.noted(
+        self.writer.health.noted(
             self.inodes().contents().read(&state, 0, len, &mut |piece| target.extend(piece)),
         )?;
         Ok(target)

@@ -47,7 +47,7 @@ impl Handover {
     /// Others as of `close`. Unless the error is from closing, the volume stays open.
     pub fn close(volume: &Volume) -> Result<Handover> {
         let _op = volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
-        if let Some(why) = volume.writer.latched() {
+        if let Some(why) = volume.writer.health.latched() {
             return Err(Error::Latched(why));
         }
         let references = volume.references.all();

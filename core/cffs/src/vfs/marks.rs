@@ -83,7 +83,7 @@ impl<'a> Marks<'a> {
     /// Those of [reading](super#errors).
     pub fn list(&self) -> Result<Vec<Mark>> {
         let _op = self.volume.writer.enter(OpKind::Xattr, InodeNo::ROOT);
-        let marks = self.volume.writer.superblock().stamp();
+        let marks = self.volume.writer.superblock.get().stamp();
         let root = self.volume.writer.vnode(InodeNo::ROOT)?;
         let known = xattr::look_at(self.volume.inodes(), &root, |known| {
             let named = |name: &Vec<u8>| {
@@ -92,7 +92,7 @@ impl<'a> Marks<'a> {
             };
             known.names().filter_map(named).collect()
         });
-        self.volume.writer.noted(known)
+        self.volume.writer.health.noted(known)
     }
 
     /// Sets a mark. The list of [`changes`](Marks::changes) since the mark has all changes after the call,
@@ -111,7 +111,7 @@ impl<'a> Marks<'a> {
         }
         // Otherwise changes from before the mark would be stamped as later ones.
         self.volume.writer.commit()?;
-        let before = self.volume.writer.superblock();
+        let before = self.volume.writer.superblock.get();
         let count = before.marks.min(MARKS_MAX) + 1;
         if count > MARKS_MAX {
             let what = format!("a volume can be given {MARKS_MAX} marks, and this one has been");

@@ -60,7 +60,7 @@ pub(crate) mod xattr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub use crate::epoch::{EpochWriter, Trimmed};
+pub use crate::epoch::{Background, Checkpoints, EpochWriter, Health, LiveSuperblock, Trimmed};
 pub use acl::check_acl;
 pub use admin::Admin;
 pub use caller::{Caller, Condition, Groups};
@@ -208,7 +208,7 @@ impl Volume {
             urgent: UrgentCompaction::new(),
         };
         if !volume.options.read_only {
-            volume.writer.mark_mounted()?;
+            volume.writer.superblock.mark_mounted()?;
             let inodes = volume.inodes();
             inodes.alloc.fill_pool()?;
             Clusters::of(&inodes.alloc).reserve_compaction_run()?;
@@ -282,7 +282,7 @@ impl Volume {
     /// # Errors
     ///
     /// [`Unsupported`] if a value cannot be; nothing is changed then. [`Io`] if the device failed: the volume
-    /// keeps its properties and is [latched](EpochWriter::latched).
+    /// keeps its properties and is [latched](Health::latched).
     ///
     /// [`Unsupported`]: crate::error::Error::Unsupported
     /// [`Io`]: crate::error::Error::Io
@@ -337,7 +337,7 @@ impl Volume {
     pub fn sync(&self) -> Result<()> {
         let _op = self.writer.enter(OpKind::Sync, InodeNo::ROOT);
         self.calls.syncs.count();
-        self.writer.check_open()?;
+        self.writer.health.check_open()?;
         if self.options.read_only { Ok(()) } else { self.writer.commit() }
     }
 
@@ -396,14 +396,14 @@ impl Volume {
     /// next opening recovers the volume. A second call succeeds.
     pub fn close(&self) -> Result<()> {
         let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
-        if !self.writer.begin_close()? {
+        if !self.writer.checkpoints().begin_close()? {
             return Ok(());
         }
         // A file that cannot be deleted keeps the volume from being clean, but everything else is written.
         let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
         let save = || Quotas::of(self).save_for_next();
         let save: Option<&dyn Fn()> = if self.accounts.are_any() { Some(&save) } else { None };
-        self.writer.finish_close(deleted.into_iter().collect(), save)
+        self.writer.checkpoints().finish_close(deleted.into_iter().collect(), save)
     }
 
     /// The activity of the volume since it was opened.

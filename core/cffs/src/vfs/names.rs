@@ -51,7 +51,7 @@ impl Volume {
         self.calls.lookups.count();
         let parent = self.writer.vnode(dir)?;
         self.readahead.before_read(self.inodes(), &parent);
-        let vnode = self.writer.noted(self.names.lookup(&parent, name))?;
+        let vnode = self.writer.health.noted(self.names.lookup(&parent, name))?;
         let (attr, is_away) = {
             // If the file was deleted meanwhile, so was its name.
             let state = state_with_reference(self, &vnode).map_err(|_| Error::NotFound)?;
@@ -278,7 +278,7 @@ impl Volume {
         let destroy = |file: &mut VnodeGuard<'_>| self.inodes().destroy(file);
         let deleted = self.accounts.deleted(&self.inodes().layout, &mut file, destroy);
         self.references.deleted(ino);
-        self.writer.noted(deleted)
+        self.writer.health.noted(deleted)
     }
 
     /// Whether a front end, or the kernel, has a reference to a file in addition to the `own` ones of the
@@ -292,7 +292,7 @@ impl Volume {
     /// last reference.
     pub fn release(&self, ino: InodeNo, references: u64) {
         let _op = self.writer.enter(OpKind::Release, ino);
-        if self.references.release(ino, references) && self.writer.check_writable().is_ok() {
+        if self.references.release(ino, references) && self.writer.health.check_writable().is_ok() {
             delete_unused(self, Some(ino));
         }
     }
@@ -408,7 +408,7 @@ impl Volume {
             }
             Ok(taken)
         });
-        self.writer.noted(listed)?;
+        self.writer.health.noted(listed)?;
         let stale_atime = access == Access::Noted && self.wants_atime(&state);
         drop(state);
         if stale_atime {
@@ -487,11 +487,14 @@ fn is_away(file: &VnodeState) -> bool {
 /// the change is not possible now, a later lookup makes it.
 fn re_embed(volume: &Volume, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
     let writer = &volume.writer;
-    if !volume.inodes().features.embed || vnode.is_queued() || writer.check_changeable().is_err() {
+    if !volume.inodes().features.embed
+        || vnode.is_queued()
+        || writer.health.check_changeable().is_err()
+    {
         return;
     }
     let Some(_gate) = writer.gate.try_read() else { return };
-    if let Err(error) = writer.noted(volume.names.return_to_directory(parent, name)) {
+    if let Err(error) = writer.health.noted(volume.names.return_to_directory(parent, name)) {
         tracing::warn!("inode {} stays in the external table: {error}", vnode.ino);
     }
 }

@@ -44,7 +44,7 @@ impl Renaming<'_> {
             Ok((renamed.moved, unused, whiteout))
         })?;
         delete_unused(self.volume, unused);
-        self.volume.writer.noted(whiteout)?;
+        self.volume.writer.health.noted(whiteout)?;
         Ok(moved)
     }
 

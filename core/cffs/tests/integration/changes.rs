@@ -303,7 +303,7 @@ fn a_mark_survives_growing_a_crash_and_a_copy() {
     let volume = recover(copy.clone(), OpenOptions::default()).expect("recovered");
     assert_eq!(Marks::of(&volume).list().expect("read").len(), 1);
     assert_eq!(files_since(&volume, "m"), ["a/b/c/tiny", "f/large"]);
-    assert_eq!(volume.writer().superblock().marks_walked, 1);
+    assert_eq!(volume.writer().superblock.get().marks_walked, 1);
     let volume = opened_again(&copy, volume);
     assert_eq!(files_since(&volume, "m"), ["a/b/c/tiny", "f/large"]);
     Marks::of(&volume).set("n").expect("marked");
@@ -386,25 +386,25 @@ fn a_count_of_marks_beyond_the_highest_does_no_harm() {
 fn a_mark_that_cannot_be_set_leaves_the_volume_as_it_was() {
     let device = made(64 << 20);
     let volume = open(device, OpenOptions::default());
-    let before = volume.writer().superblock();
+    let before = volume.writer().superblock.get();
     let flags = InodeFlags::IMMUTABLE;
     volume.set_flags(ROOT, flags).expect("set");
     assert!(matches!(Marks::of(&volume).set("m"), Err(Error::NotPermitted)));
     volume.set_flags(ROOT, InodeFlags::empty()).expect("set");
-    let after = volume.writer().superblock();
+    let after = volume.writer().superblock.get();
     assert_eq!((after.marks, after.ro_compat), (before.marks, before.ro_compat));
     for wrong in ["", "a/b", "a b", &"x".repeat(65)] {
         assert!(matches!(Marks::of(&volume).set(wrong), Err(Error::Invalid(_))), "{wrong}");
     }
     Marks::of(&volume).set("m").expect("marked");
     assert!(matches!(Marks::of(&volume).set("m"), Err(Error::Exists)));
-    assert_eq!(volume.writer().superblock().marks, 1);
+    assert_eq!(volume.writer().superblock.get().marks, 1);
     Marks::of(&volume).remove("m").expect("removed");
     assert!(matches!(Marks::of(&volume).remove("m"), Err(Error::NoAttribute)));
     // A count that a program without marks dropped would be given again.
-    assert!(volume.writer().superblock().ro_compat.contains(RoCompat::MARKS));
+    assert!(volume.writer().superblock.get().ro_compat.contains(RoCompat::MARKS));
     Marks::of(&volume).set("m").expect("marked");
-    assert_eq!(volume.writer().superblock().marks, 2);
+    assert_eq!(volume.writer().superblock.get().marks, 2);
 }
 
 #[test]
@@ -542,7 +542,7 @@ fn written_during_outage(
     let written = volume.sync();
     assert!(device.struck() > 0, "the directory is read");
     device.disarm();
-    assert_eq!(volume.writer().superblock().damage, None);
+    assert_eq!(volume.writer().superblock.get().damage, None);
     written.ok()?;
     assert!(since(&volume, "n").iter().any(|path| path == "p/q/large"), "{reads} reads");
     volume.close().expect("closed");
@@ -574,11 +574,11 @@ fn an_outage_while_directories_are_stamped_is_no_damage_and_hides_no_change() {
     for reads in 1..100 {
         let Some(device) = written_during_outage(&image, &others, reads) else { break };
         let volume = open(device, OpenOptions::default());
-        assert_eq!(volume.writer().superblock().damage, None);
+        assert_eq!(volume.writer().superblock.get().damage, None);
         let listed = since(&volume, "n");
         let files = listed.iter().filter(|path| !path.ends_with('/'));
         assert_eq!(files.collect::<Vec<_>>(), ["p/q/large"], "{reads} reads");
-        unstamped += u32::from(volume.writer().superblock().marks_walked == 2);
+        unstamped += u32::from(volume.writer().superblock.get().marks_walked == 2);
     }
     assert!(unstamped > 0, "no outage ended between stamping and writing");
 }

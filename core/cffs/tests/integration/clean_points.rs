@@ -73,14 +73,14 @@ fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
     let device = made(&MkfsOptions::default(), 1);
     let volume = open(device.clone());
     make(&volume, b"file", &[1; 9000]);
-    assert!(volume.writer().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
     assert_eq!(volume.stats().clean_points, 1);
 
     let crashed = Arc::new(crashed(&device));
     assert_eq!(state(&*crashed), State::Clean);
     assert_sound(&*crashed, "after the crash");
     let reads = volume.stats().device_reads;
-    assert!(volume.writer().mark_clean().expect("nothing to do"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("nothing to do"));
     assert_eq!(volume.stats().clean_points, 1, "it was one already");
     assert_eq!(volume.stats().device_reads, reads);
 
@@ -95,7 +95,7 @@ fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
     let device = made(&MkfsOptions::default(), 2);
     let volume = open(device.clone());
     make(&volume, b"before", &[1; 3000]);
-    assert!(volume.writer().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
     device.take_images();
     make(&volume, b"after", &[2; 3000]);
     assert_eq!(state(&crashed(&device)), State::Clean, "a change in memory alone");
@@ -115,20 +115,20 @@ fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
     let volume = open(device.clone());
     let held = volume.make(&Caller::ROOT, ROOT, b"held", &FILE).expect("make").ino;
     volume.write(&Caller::ROOT, held, 0, &[3; 20_000]).expect("write");
-    assert!(volume.writer().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
 
     volume.unlink(&Caller::ROOT, ROOT, b"held").expect("unlink");
-    assert!(!volume.writer().mark_clean().expect("no clean point"));
+    assert!(!volume.writer().checkpoints().mark_clean().expect("no clean point"));
     assert_eq!(state(&crashed(&device)), State::InUse);
     volume.release(held, 1);
-    assert!(volume.writer().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
     assert_sound(&crashed(&device), "after its last user");
 
     let unnamed = volume.make_unnamed(&Caller::ROOT, ROOT, &FILE).expect("make").ino;
-    assert!(!volume.writer().mark_clean().expect("no clean point"));
+    assert!(!volume.writer().checkpoints().mark_clean().expect("no clean point"));
     volume.link(unnamed, ROOT, b"named").expect("link");
     volume.release(unnamed, 2);
-    assert!(volume.writer().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
     assert_sound(&crashed(&device), "after it got a name");
 }
 
@@ -143,11 +143,11 @@ fn the_background_reaches_a_clean_point_when_nothing_changes() {
     };
     let volume = open_with(device.clone(), soon);
     make(&volume, b"file", &[4; 100]);
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     assert_eq!(state(&crashed(&device)), State::Clean);
     assert_sound(&crashed(&device), "idle");
     let syncs = volume.stats().device_syncs;
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     assert_eq!(volume.stats().device_syncs, syncs, "an idle volume costs nothing");
     volume.close().expect("close");
 
@@ -155,14 +155,14 @@ fn the_background_reaches_a_clean_point_when_nothing_changes() {
     let volume =
         open_with(device.clone(), OpenOptions { clean_after: Duration::MAX, ..never.clone() });
     make(&volume, b"other", &[4; 100]);
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     assert_eq!(state(&crashed(&device)), State::InUse, "switched off");
     volume.close().expect("close");
 
     // It has not been idle for long enough.
     let volume = open_with(device.clone(), never);
     make(&volume, b"third", &[4; 100]);
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     assert_eq!(state(&crashed(&device)), State::InUse);
 }
 
@@ -173,15 +173,18 @@ fn a_volume_that_is_held_still_can_be_checked() {
     for number in 0..50 {
         make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
     }
-    assert!(volume.writer().mark_clean().expect("a clean point"));
-    let report = volume.writer().freeze(|device, _| check(device)).expect("held");
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    let report = volume.writer().checkpoints().freeze(|device, _| check(device)).expect("held");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert!(!report.recovery, "at a clean point");
     assert_eq!(report.inodes, 50);
     make(&volume, b"and on", &[5; 5000]);
-    let state_held = volume.writer().freeze(|device, _| state(device)).expect("held");
+    let state_held = volume.writer().checkpoints().freeze(|device, _| state(device)).expect("held");
     assert_eq!(state_held, State::InUse, "looking does not make it clean");
-    assert_eq!(volume.writer().freeze(|device, _| check(device)).expect("held").inodes, 51);
+    assert_eq!(
+        volume.writer().checkpoints().freeze(|device, _| check(device)).expect("held").inodes,
+        51
+    );
     volume.close().expect("close");
     assert_sound(&crashed(&device), "at the end");
 }
@@ -250,7 +253,7 @@ fn an_image_that_says_it_is_clean_is_so() {
             match random.below(8) {
                 0 => used.drain(..).for_each(|ino| volume.release(ino, 1)),
                 1 => volume.sync().expect("sync"),
-                2 | 3 => drop(volume.writer().mark_clean().expect("clean point")),
+                2 | 3 => drop(volume.writer().checkpoints().mark_clean().expect("clean point")),
                 _ => {}
             }
             for image in device.take_images() {

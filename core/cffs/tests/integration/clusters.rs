@@ -167,7 +167,7 @@ fn a_file_that_grows_while_it_is_compressed_is_compressed_to_its_end() {
         };
         let writer = scope.spawn(grow);
         loop {
-            volume.writer().write_early().expect("written early");
+            volume.writer().background().write_early().expect("written early");
             if writer.is_finished() {
                 break;
             }

@@ -228,7 +228,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
             true
         }
         2 => {
-            volume.writer().discard_freed().expect("discarded");
+            volume.writer().background().discard_freed().expect("discarded");
             false
         }
         3 => {
@@ -253,7 +253,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
             true
         }
         _ => {
-            volume.writer().mark_clean().expect("clean point");
+            volume.writer().checkpoints().mark_clean().expect("clean point");
             true
         }
     }

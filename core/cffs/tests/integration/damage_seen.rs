@@ -205,10 +205,10 @@ fn a_volume_that_is_open_read_only_is_not_written_to() {
     let volume = open(&device, OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap();
     look(&volume);
     assert!(
-        volume.writer().superblock().damage.is_some(),
+        volume.writer().superblock.get().damage.is_some(),
         "it has the record as long as it is open"
     );
-    volume.writer().background().unwrap();
+    volume.writer().background().run_once().unwrap();
     volume.close().unwrap();
     assert_eq!(device.snapshot(), before);
 }
@@ -221,7 +221,7 @@ fn a_crash_keeps_the_record() {
     flip(&device, sector);
     let volume = open(&device, OpenOptions::default()).unwrap();
     look(&volume);
-    volume.writer().background().unwrap();
+    volume.writer().background().run_once().unwrap();
     let crashed = Arc::new(MemoryDevice::from_image(device.snapshot()));
     drop(volume);
     assert_eq!(recorded(&crashed).map(|damage| damage.code), Some(201));

@@ -92,7 +92,7 @@ fn a_seed_that_differs_from_the_uuid_is_decoded() {
     let image = sample::full(&sample::kinds().remove(0).1).unwrap();
     let (_, volume) = sample::open(&image, true).unwrap();
     let expected = listing::of(&volume).unwrap();
-    let mut superblock = volume.writer().superblock();
+    let mut superblock = volume.writer().superblock.get();
     superblock.epoch = read_superblock(&MemoryDevice::from_image(image.clone())).unwrap().epoch;
     superblock.uuid = *b"another identity";
     let device = MemoryDevice::from_image(image);
@@ -122,7 +122,7 @@ fn an_enlarged_volume_is_decoded_too() {
         let size_bytes = volume.admin().grow(Some(60 << 20)).unwrap();
         sample::make(&volume, InodeNo::ROOT, b"made after", NewKind::Regular).unwrap();
         volume.close().unwrap();
-        let superblock = volume.writer().superblock();
+        let superblock = volume.writer().superblock.get();
         assert_eq!(superblock.intent_log_blocks, old.intent_log_blocks, "{name}");
         assert_eq!(superblock.blocks * u64::from(superblock.block_bytes), size_bytes);
         assert!(superblock.blocks > old.blocks);

@@ -167,13 +167,13 @@ fn with_the_option_deleted_space_goes_back_by_itself() {
     let early = volume.stats().device_discarded_bytes;
     volume.sync().expect("synced");
     assert_eq!(volume.stats().device_discarded_bytes, early, "fsync and sync do not wait for it");
-    let discarded = volume.writer().discard_freed().expect("discarded");
+    let discarded = volume.writer().background().discard_freed().expect("discarded");
     assert!(discarded.bytes > 40 * MIB, "{discarded:?}");
     assert_eq!(volume.stats().device_discarded_bytes, early + discarded.bytes);
     let left = device.snapshot().resident_bytes();
     assert!(left < 3 * MIB, "{left}");
     assert_eq!(
-        volume.writer().discard_freed().expect("discarded").requests,
+        volume.writer().background().discard_freed().expect("discarded").requests,
         0,
         "all was discarded"
     );
@@ -205,7 +205,7 @@ fn blocks_written_meanwhile_are_not_discarded() {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
-                volume.writer().discard_freed().expect("discarded");
+                volume.writer().background().discard_freed().expect("discarded");
             }
         });
         let writers: Vec<_> = (0..2)
@@ -255,10 +255,10 @@ fn a_failed_discard_loses_nothing() {
     volume.sync().expect("synced");
     let target = Target::discards();
     device.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
-    volume.writer().discard_freed().expect("not an error of the volume");
+    volume.writer().background().discard_freed().expect("not an error of the volume");
     volume.admin().trim(0..u64::MAX, 0).expect_err("the trim failed");
     device.disarm();
-    assert!(volume.writer().latched().is_none());
+    assert!(volume.writer().health.latched().is_none());
     let kept = write(&volume, "kept", MIB);
     volume.close().expect("closed");
     assert_sound(&*device);

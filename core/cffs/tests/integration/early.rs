@@ -53,7 +53,7 @@ fn write(volume: &Volume, ino: InodeNo, at: u64, len: u64) {
 }
 
 fn early(volume: &Volume) -> u64 {
-    volume.writer().write_early().expect("written early")
+    volume.writer().background().write_early().expect("written early")
 }
 
 fn is_sound(volume: &Volume, device: &Device) {
@@ -300,7 +300,7 @@ fn the_background_writes_early_when_there_is_enough() {
     let (volume, device) = volume(OpenOptions { early_bytes: 2 * MIB, ..OpenOptions::default() });
     let epochs = volume.stats().epochs;
     let observe = |result: cffs::error::Result<()>| result.expect("background");
-    volume.writer().with_background(Duration::from_secs(3600), observe, || {
+    volume.writer().background().run_during(Duration::from_secs(3600), observe, || {
         make(&volume, ROOT, "small", MIB);
         thread::sleep(Duration::from_millis(50));
         assert_eq!(volume.stats().early_writes, 0);
@@ -328,9 +328,9 @@ fn the_background_does_not_write_early_while_the_device_is_read() {
     };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     let early_writes = || {
-        volume.writer().background().expect("background");
+        volume.writer().background().run_once().expect("background");
         volume.stats().early_writes
     };
     let file = make(&volume, ROOT, "file", 4 * MIB);
@@ -356,9 +356,9 @@ fn epochs_are_longer_where_as_much_is_read() {
     };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     let epochs = || {
-        volume.writer().background().expect("background");
+        volume.writer().background().run_once().expect("background");
         volume.stats().epochs
     };
     let before = epochs();
@@ -394,14 +394,14 @@ fn a_stream_goes_ahead_without_epochs() {
         write(&volume, file, (2 * round - 1) * 7 * MIB, 7 * MIB);
         let held = device.hold(RequestKind::Write);
         thread::scope(|scope| {
-            let background = scope.spawn(|| volume.writer().background());
+            let background = scope.spawn(|| volume.writer().background().run_once());
             assert!(device.wait_for_request(Duration::from_secs(60)), "nothing was written");
             // While that is written, enough new data arrives to make an epoch due.
             write(&volume, file, round * 14 * MIB, 7 * MIB);
             drop(held);
             background.join().expect("no panic").expect("background");
         });
-        volume.writer().background().expect("background");
+        volume.writer().background().run_once().expect("background");
         assert_eq!((volume.stats().early_writes, volume.stats().epochs), (2 * round, epochs));
     }
     volume.close().expect("closed");
@@ -418,7 +418,7 @@ fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
     let volume = volume.expect("open");
     let epochs = volume.stats().epochs;
     make(&volume, ROOT, "second", MIB);
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     assert_eq!(volume.stats().epochs, epochs);
     is_sound(&volume, &device);
 }
@@ -432,11 +432,11 @@ fn changes_after_a_pause_are_written_when_they_have_waited() {
     let options = OpenOptions { epoch_interval: interval, ..OpenOptions::default() };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     let epochs = volume.stats().epochs;
     make(&volume, ROOT, "second", 1);
     thread::sleep(interval);
-    volume.writer().background().expect("background");
+    volume.writer().background().run_once().expect("background");
     assert_eq!(volume.stats().epochs, epochs + 1);
     is_sound(&volume, &device);
 }

@@ -183,7 +183,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
     for step in 0..300 {
         work.step();
         if work.random.below(20) == 0 {
-            work.volume.writer().checkpoint().expect("a clean point");
+            work.volume.writer().checkpoints().run().expect("a clean point");
         }
         for image in device.take_images() {
             states += 1;
@@ -432,7 +432,7 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
             volume.release(ino, 1);
         }
     }
-    volume.writer().checkpoint().expect("a clean point");
+    volume.writer().checkpoints().run().expect("a clean point");
     // The same work at each size.
     for dir in [level[0], level[level.len() / 2]] {
         for index in 0..20 {

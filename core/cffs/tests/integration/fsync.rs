@@ -269,7 +269,7 @@ fn changes_left_behind_are_written_by_the_next_background_epoch() {
         write(&volume, small, 0, KIB, number);
         fsync(&volume, small);
         let is_due = began.elapsed() >= interval;
-        volume.writer().background().expect("background");
+        volume.writer().background().run_once().expect("background");
         if is_due {
             break;
         }
@@ -288,7 +288,7 @@ fn a_clean_point_leaves_nothing_behind() {
     write(&volume, big, 0, 4 * MIB, 2);
     fsync_another(&volume);
     assert!(volume.stats().dirty_bytes >= 4 * MIB);
-    assert!(volume.writer().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
     assert_is(&after_crash(&device), "big", 4 * MIB, 2);
 }
 

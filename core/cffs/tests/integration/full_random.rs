@@ -252,7 +252,7 @@ fn run(what: &str, options_of_volume: &MkfsOptions, seed: u64) {
     let mut full = Full::new(options_of_volume, seed);
     for step in 0..STEPS {
         let result = full.step();
-        let latched = full.volume.writer().latched();
+        let latched = full.volume.writer().health.latched();
         assert!(latched.is_none(), "{what}, step {step}: {latched:?} after {result:?}");
         if step % 500 == 499 {
             full.check_crash(what);

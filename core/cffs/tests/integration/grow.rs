@@ -162,7 +162,7 @@ fn a_crash_leaves_the_old_size_or_the_new_one() {
                 volume.sync().expect("synced");
             }
             if seed % 3 == 0 {
-                assert!(volume.writer().mark_clean().expect("a clean point"));
+                assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
             }
             device.take_images();
             volume.admin().grow(None).expect("grown");
@@ -246,7 +246,7 @@ fn a_volume_grows_while_it_is_used() {
             }
             assert!(has_some(), "{written:?} files before step {step}");
             volume.admin().grow(Some(groups * cg * BLOCK)).expect("grown");
-            assert!(volume.writer().latched().is_none());
+            assert!(volume.writer().health.latched().is_none());
         }
         done.store(true, Ordering::Release);
         writers.into_iter().map(|writer| writer.join().expect("wrote")).collect::<Vec<_>>()
@@ -270,7 +270,7 @@ fn an_impossible_size_is_refused_and_changes_nothing() {
     assert!(refused(399 * BLOCK).contains("cannot shrink"));
     assert!(refused(1001 * BLOCK).contains("make it larger first"));
     assert_eq!(volume.admin().grow(Some(401 * BLOCK)).expect("nothing to gain"), 400 * BLOCK);
-    assert_eq!(volume.writer().latched(), None);
+    assert_eq!(volume.writer().health.latched(), None);
     volume.close().expect("closed");
     assert_eq!(blocks_of(&*device), 400);
     assert_sound(&*device, "refused");
@@ -348,7 +348,7 @@ fn a_device_that_fails_leaves_the_old_size_or_the_new_one() {
             drop(volume);
             let volume = open(device.clone()).expect("recovered");
             assert_filled(&volume, 0..12);
-            let blocks = volume.writer().superblock().blocks;
+            let blocks = volume.writer().superblock.get().blocks;
             volume.close().expect("closed");
             assert_sound(&*device, "after a failure");
             assert!(blocks == 300 || blocks == 1500, "{blocks}");

@@ -177,8 +177,8 @@ fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
     let volume = volume.expect("open");
     let calls: [&(dyn Fn(&Volume) + Sync); 3] = [
         &|volume| volume.sync().expect("synced"),
-        &|volume| volume.writer().checkpoint().expect("written"),
-        &|volume| assert!(volume.writer().mark_clean().expect("written")),
+        &|volume| volume.writer().checkpoints().run().expect("written"),
+        &|volume| assert!(volume.writer().checkpoints().mark_clean().expect("written")),
     ];
     for (number, call) in calls.iter().enumerate() {
         make(&volume, &format!("file {number}"));

@@ -556,7 +556,7 @@ fn a_volume_with_a_journal_that_is_full_keeps_what_was_durable() {
         }
         durable += 1;
     }
-    assert!(durable > 50 && volume.writer().latched().is_none(), "{durable}");
+    assert!(durable > 50 && volume.writer().health.latched().is_none(), "{durable}");
     let journal = volume.stats().journal.expect("it has a journal");
     // A clean point may empty the journal first, so the records do not always find it full.
     assert!(journal.drains > 3 && journal.state == JournalState::On, "{journal:?}");

@@ -201,7 +201,7 @@ fn both_readers_agree_on_the_intent_log() {
         let volume = open(device.clone(), large_from(0));
         let attr = volume.lookup(dirs[1], &name(3)).expect("there");
         volume.unlink(&Caller::ROOT, dirs[1], &name(3)).expect("removed");
-        volume.writer().checkpoint().expect("a clean point");
+        volume.writer().checkpoints().run().expect("a clean point");
         for (dir, (_, change)) in [(dirs[0], CHANGES[1]), (dirs[1], CHANGES[2])] {
             change(&volume, dir, 100);
             change(&volume, dir, 200);
@@ -351,7 +351,7 @@ fn crashes(seed: u64) -> [u64; 2] {
     for step in 0..200 {
         work.step();
         if work.random.below(20) == 0 {
-            work.volume.writer().checkpoint().expect("a clean point");
+            work.volume.writer().checkpoints().run().expect("a clean point");
         }
         for image in device.take_images() {
             let context = format!("seed {seed}, step {step}");

@@ -124,7 +124,7 @@ fn a_superblock_that_stayed_behind() {
     run.make(0..2);
     let before = run.device.snapshot();
     for names in [2..4, 4..6] {
-        run.volume.writer().checkpoint().expect("clean point");
+        run.volume.writer().checkpoints().run().expect("clean point");
         run.make(names);
     }
     assert_noticed(&lose(&run.device, before, 0..512), "but the superblock only 1");
@@ -135,7 +135,7 @@ fn a_superblock_that_missed_one_clean_point() {
     let run = Run::new();
     run.make(0..2);
     let before = run.device.snapshot();
-    run.volume.writer().checkpoint().expect("clean point");
+    run.volume.writer().checkpoints().run().expect("clean point");
     run.make_directories(3);
     assert_noticed(&lose(&run.device, before, 0..512), "but the superblock only 1");
 }
@@ -144,7 +144,7 @@ fn a_superblock_that_missed_one_clean_point() {
 fn a_mark_that_did_not_stay() {
     let run = Run::new();
     run.make(0..2);
-    assert!(run.volume.writer().mark_clean().expect("clean point"));
+    assert!(run.volume.writer().checkpoints().mark_clean().expect("clean point"));
     let before = run.device.snapshot();
     run.make_directories(3);
     let lost = lose(&run.device, before.clone(), 0..512);
@@ -158,7 +158,7 @@ fn a_mark_that_did_not_stay() {
 fn a_log_with_a_gap() {
     let run = Run::new();
     run.make(0..1);
-    run.volume.writer().checkpoint().expect("clean point");
+    run.volume.writer().checkpoints().run().expect("clean point");
     run.make(1..2);
     let before = run.device.snapshot();
     run.make_directories(700);
@@ -174,7 +174,7 @@ fn a_bitmap_that_a_clean_point_wrote() {
     let run = Run::new();
     run.make(0..2);
     let before = run.device.snapshot();
-    run.volume.writer().checkpoint().expect("clean point");
+    run.volume.writer().checkpoints().run().expect("clean point");
     run.make(2..4);
     assert_noticed(&lose(&run.device, before, run.bitmap()), "at the last clean point");
 }
@@ -188,7 +188,7 @@ fn a_repair_by_a_copy_of_the_superblock_comes_after_the_log() {
         let run = Run::new();
         for point in 0..clean_points {
             run.make(point..point + 1);
-            run.volume.writer().checkpoint().expect("clean point");
+            run.volume.writer().checkpoints().run().expect("clean point");
         }
         run.make_directories(3);
         let lost = MemoryDevice::from_image(run.device.snapshot());

@@ -108,7 +108,7 @@ fn a_clean_volume_that_is_open_keeps_its_mark() {
     let device = made(16 << 20);
     let volume = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
     make_file(&volume, b"f").expect("made");
-    assert!(volume.writer().mark_clean().expect("reached"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("reached"));
     assert_eq!(read_superblock(&device).expect("readable").state, State::Clean);
     refusal(recover(device.clone(), options(TestHost::new(2))));
     volume.close().expect("closed");
@@ -183,7 +183,7 @@ fn a_writer_that_was_taken_over_stops() {
     second.sync().expect("durable");
 
     let before = bytes(&device);
-    let error = first.writer().mark_clean().expect_err("it is another's");
+    let error = first.writer().checkpoints().mark_clean().expect_err("it is another's");
     assert!(error.to_string().contains("host host2 (process 100) has taken"), "{error}");
     assert!(matches!(make_file(&first, b"h"), Err(Error::Latched(_))));
     assert!(first.close().is_err(), "what it had in memory is lost");
@@ -197,7 +197,7 @@ fn a_writer_that_was_taken_over_stops() {
 fn a_writer_that_was_taken_over_while_idle_stops_before_it_writes() {
     let device = made(16 << 20);
     let first = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
-    assert!(first.writer().mark_clean().expect("reached"));
+    assert!(first.writer().checkpoints().mark_clean().expect("reached"));
     let forced = OpenOptions { take_over: true, ..options(TestHost::new(2)) };
     recover(device.clone(), forced).expect("taken over").close().expect("closed");
     let before = bytes(&device);
@@ -211,10 +211,10 @@ fn a_writer_that_was_taken_over_while_idle_stops_before_it_writes() {
 fn an_idle_volume_asks_nothing_of_its_device() {
     let device = Arc::new(TraceDevice::new(made(16 << 20)));
     let volume = recover(device.clone(), options(TestHost::new(1))).expect("it opens");
-    assert!(volume.writer().mark_clean().expect("reached"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("reached"));
     let before = device.counts();
     for _ in 0..100 {
-        volume.writer().background().expect("nothing to do");
+        volume.writer().background().run_once().expect("nothing to do");
     }
     assert_eq!(device.counts(), before);
     volume.close().expect("closed");

@@ -121,7 +121,7 @@ fn damage_is_found_and_not_repaired() {
     volume.write(&Caller::ROOT, ino, 0, &[1; 5000]).expect("written");
     assert!(look(&volume).problems.is_empty());
     // The bitmap of the first group, changed without the volume's knowledge.
-    let superblock = volume.writer().superblock();
+    let superblock = volume.writer().superblock.get();
     let layout = cffs::format::Layout::new(&superblock);
     let offset = layout.block_offset(layout.cg_bitmap(cffs::units::CgIndex(0))) + 2000;
     let flip = |device: &MemoryDevice| {
@@ -131,6 +131,7 @@ fn damage_is_found_and_not_repaired() {
     };
     volume
         .writer()
+        .checkpoints()
         .freeze(|_, _| {
             flip(&device);
             let options = CheckOptions { force: true, settled: true, ..CheckOptions::default() };

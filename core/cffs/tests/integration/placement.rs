@@ -120,7 +120,7 @@ impl Keyed {
                 self.make(&volume, policy, key, i);
             }
             if key % (self.keys / 3) == 0 {
-                volume.writer().write_early().expect("written ahead");
+                volume.writer().background().write_early().expect("written ahead");
             }
         }
         volume.close().expect("closed");

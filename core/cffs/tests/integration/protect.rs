@@ -307,7 +307,8 @@ fn a_crash_leaves_no_flag_without_the_feature() {
         for image in images {
             let device = Arc::new(MemoryDevice::from_image(image));
             let volume = open(&device);
-            let has_feature = volume.writer().superblock().incompat.contains(Incompat::PROTECTION);
+            let has_feature =
+                volume.writer().superblock.get().incompat.contains(Incompat::PROTECTION);
             let protection = volume.attr(ino).expect("there").flags;
             assert!(has_feature || protection == NONE);
             volume.close().expect("closed");

@@ -619,7 +619,7 @@ fn run_randomly(seed: u64, options: &MkfsOptions) -> [u32; 2] {
         check(&volume, &format!("seed {seed}, step {step}"));
         match random.below(60) {
             0 => volume.sync().expect("durable"),
-            1 => drop(volume.writer().write_early()),
+            1 => drop(volume.writer().background().write_early()),
             2 => {
                 volume.close().expect("closed");
                 check_closed(&device, &format!("seed {seed}, step {step}"));

@@ -115,7 +115,7 @@ fn users_leave_the_reserve_and_root_uses_it() {
 fn a_user_and_a_group_may_use_the_reserve_too() {
     let (volume, device) = volume(16 * MIB);
     fill(&volume, &CALLER, "user");
-    let reserve = volume.writer().superblock().reserve;
+    let reserve = volume.writer().superblock.get().reserve;
     is_refused(volume.make(&CALLER, ROOT, b"more", &FILE), "a user");
     for (uid, gid, expected) in
         [(USER, 0, [true, true, false]), (0, GROUP, [true, false, true]), (0, 0, [false; 3])]
@@ -164,6 +164,6 @@ fn more_than_half_is_refused() {
     let reserve = Some(Reserve { fragments: 33 << 10, uid: 0, gid: 0 });
     let tuned = volume.tune(&SetVolume { reserve, ..SetVolume::default() });
     assert!(matches!(tuned, Err(Error::Unsupported(_))), "{tuned:?}");
-    assert_eq!(volume.writer().superblock().reserve, Reserve::default());
+    assert_eq!(volume.writer().superblock.get().reserve, Reserve::default());
     close(&volume, &device);
 }

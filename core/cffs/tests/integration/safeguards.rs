@@ -36,7 +36,7 @@ fn contents_that_the_device_changed_are_not_read() {
     let other = make_with(&volume, "other", &[8; LEN]);
     volume.sync().expect("sync");
     let run = volume.admin().explain(file).expect("explained").pieces[0].run;
-    let at = run.start.0 * u64::from(volume.writer().superblock().fragment_bytes) + 5000;
+    let at = run.start.0 * u64::from(volume.writer().superblock.get().fragment_bytes) + 5000;
     volume.close().expect("close");
 
     let mut sector = [0; 4096];
@@ -131,14 +131,14 @@ fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
 fn no_epoch_has_the_number_of_one_that_a_crash_took() {
     let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));
     let volume = open(volatile.clone());
-    let first = volume.writer().superblock().epoch;
+    let first = volume.writer().superblock.get().epoch;
     for round in 0..3 {
         make_with(&volume, &format!("{round}"), &[1; 5000]);
         volume.sync().expect("sync");
     }
     drop(volume);
     let volume = open(Arc::new(MemoryDevice::from_image(volatile.durable())));
-    let second = volume.writer().superblock().epoch;
+    let second = volume.writer().superblock.get().epoch;
     assert!(second >= first + (1 << 32), "{second:#x} after {first:#x}");
 }
 

@@ -164,7 +164,7 @@ fn a_copy_of_changed_contents_has_the_changes() {
         expected[at..at + 7].copy_from_slice(b"changed");
         write(&volume, *source, at as u64, b"changed");
         let first = copy_of(&volume, *source, &format!("first {number}"));
-        volume.writer().write_early().expect("written");
+        volume.writer().background().write_early().expect("written");
         let second = copy_of(&volume, *source, &format!("second {number}"));
         volume.sync().expect("synced");
         for ino in [*source, first, second] {
@@ -228,7 +228,7 @@ fn files_of_a_cluster_with_all_references_taken_can_change() {
                 let bytes = [7; PAGE as usize + 100];
                 write(&volume, *ino, (pages - 1) * PAGE, &bytes);
                 expected[(pages as usize - 1) * PAGE as usize..][..bytes.len()].fill(7);
-                volume.writer().write_early().expect("written");
+                volume.writer().background().write_early().expect("written");
             } else if (ino.0 + round) % 3 == 0 {
                 let mode = AllocateMode::PunchHole;
                 volume.allocate(&Caller::ROOT, *ino, at, PAGE, mode).expect("a hole");
@@ -299,7 +299,7 @@ fn random_copies_have_the_right_contents() {
                     copy_in_both(&volume, &mut files, (pick, from), (to, at), len);
                 }
                 8 => volume.sync().expect("synced"),
-                _ => drop(volume.writer().write_early().expect("written")),
+                _ => drop(volume.writer().background().write_early().expect("written")),
             }
             let (ino, contents) = &files[pick];
             assert!(read(&volume, *ino) == *contents, "seed {seed}, step {step}, {pick}");
@@ -381,7 +381,7 @@ fn synced_copies_survive_a_crash() {
     let device = device();
     let volume = open(&device);
     let sources = sources(&volume, &SIZES);
-    volume.writer().mark_clean().expect("a clean point");
+    volume.writer().checkpoints().mark_clean().expect("a clean point");
     for (number, (source, _)) in sources.iter().enumerate() {
         let copy = copy_of(&volume, *source, &format!("copy {number}"));
         volume.sync_file(copy, false).expect("durable");

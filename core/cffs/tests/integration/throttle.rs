@@ -54,7 +54,7 @@ fn a_writer_waits_at_the_limit_and_not_before() {
         });
     };
     let observe = |result: cffs::error::Result<()>| result.expect("background");
-    volume.writer().with_background(Duration::from_secs(60), observe, work);
+    volume.writer().background().run_during(Duration::from_secs(60), observe, work);
     let mut byte = [0];
     for mib in 0..40 {
         volume.read(file, mib * MIB + 17, &mut byte).expect("read");

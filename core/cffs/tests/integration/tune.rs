@@ -70,7 +70,7 @@ fn look(device: &Arc<MemoryDevice>) -> bool {
     let mut contents = vec![0; 20_001];
     assert_eq!(volume.read(ino, 0, &mut contents).expect("read"), 20_000);
     assert!(contents[..20_000].iter().all(|byte| *byte == 5));
-    is_new(&volume.writer().superblock())
+    is_new(&volume.writer().superblock.get())
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_crash_leaves_all_old_properties_or_all_new_ones() {
         let device = Arc::new(CrashingDevice::new(made(), 6, seed));
         let volume = open(device.clone());
         if seed % 2 == 0 {
-            assert!(volume.writer().mark_clean().expect("a clean point"));
+            assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
         }
         device.take_images();
         volume.tune(&changes()).expect("tuned");
@@ -230,7 +230,7 @@ fn a_policy_decides_about_new_files_from_then_on() {
     tune(&volume, Policy::Directory).expect("tuned");
     assert_eq!(key(&volume, make(&volume, "last")), Key(InodeNo::ROOT.0));
     assert!(matches!(tune(&volume, Policy::Scattered), Err(Error::Unsupported(_))));
-    assert_eq!(volume.writer().superblock().policy, Policy::Directory);
+    assert_eq!(volume.writer().superblock.get().policy, Policy::Directory);
     volume.close().expect("closed");
 }
 

@@ -137,7 +137,7 @@ fn a_read_that_gets_no_answer_is_no_damage() {
     let error = look(&volume).expect_err("no answer");
     assert!(is_outage(&error), "{error}");
     device.come_back();
-    assert_eq!(volume.writer().superblock().damage, None);
+    assert_eq!(volume.writer().superblock.get().damage, None);
     look(&volume).expect("as before");
     make(&volume, ROOT, "after", NewKind::Regular).expect("changes go on");
     volume.close().expect("closed");
@@ -153,7 +153,7 @@ fn a_scrub_ends_when_there_is_no_answer() {
     let error = volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect_err("no answer");
     assert!(is_outage(&error), "{error}");
     device.come_back();
-    assert_eq!(volume.writer().superblock().damage, None);
+    assert_eq!(volume.writer().superblock.get().damage, None);
     volume.close().expect("closed");
 }
 
@@ -195,10 +195,10 @@ fn reads_for_an_epoch_are_patient() {
     volume.write(&Caller::ROOT, other, 0, &[2; 40_000]).expect("written");
     device.go(0);
     volume.sync().expect("it waits");
-    volume.writer().mark_clean().expect("it waits");
+    volume.writer().checkpoints().mark_clean().expect("it waits");
     assert!(device.patient.load(Ordering::SeqCst) > 0, "nothing was read");
     assert_eq!(device.failed.load(Ordering::SeqCst), 0);
     device.come_back();
-    assert_eq!(volume.writer().latched(), None);
+    assert_eq!(volume.writer().health.latched(), None);
     volume.close().expect("closed");
 }

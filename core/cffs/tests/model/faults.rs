@@ -65,7 +65,7 @@ fn a_failed_write_latches_the_volume_and_reads_continue() {
             }
             assert!(matches!(synced, Err(Error::Io(_))), "request {nth}: {synced:?}");
             device.disarm();
-            assert!(volume.writer().latched().is_some());
+            assert!(volume.writer().health.latched().is_some());
             // The device works again, but how much of the epoch it has is unknown.
             assert!(matches!(
                 volume.make(&Caller::ROOT, ROOT, b"more", &NEW),
@@ -117,7 +117,7 @@ fn a_failed_read_is_an_error_of_that_read_only() {
         let bytes = read(&volume, number).expect("the device is sound again");
         assert!(bytes == pattern(number, 0, usize::from(number) * 700));
     }
-    assert!(volume.writer().latched().is_none(), "a failed read latches nothing");
+    assert!(volume.writer().health.latched().is_none(), "a failed read latches nothing");
     volume.make(&Caller::ROOT, ROOT, b"more", &NEW).expect("changes go on");
     volume.close().expect("close");
 }

@@ -194,7 +194,7 @@ fn the_later_of_two_changes_of_the_policy_holds() {
             volume.admin().placement_key(made.expect("made").ino).expect("found")
         };
         let by_owner = key(1) != key(2);
-        let policy = volume.writer().superblock().policy;
+        let policy = volume.writer().superblock.get().policy;
         assert_eq!(by_owner, policy == Policy::Owner, "seed {seed}: {}", policy.name());
         volume.close().expect("closed");
     }

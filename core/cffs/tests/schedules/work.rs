@@ -72,18 +72,18 @@ pub fn take_care(work: Work, volume: &Volume, start: &Start) {
     for _ in 0..CARES {
         match work.random(12, 3) {
             0 | 1 => volume.sync().expect("synced"),
-            2 => volume.writer().checkpoint().expect("written"),
-            3 => drop(volume.writer().mark_clean().expect("written")),
-            4 => drop(volume.writer().write_early().expect("written")),
+            2 => volume.writer().checkpoints().run().expect("written"),
+            3 => drop(volume.writer().checkpoints().mark_clean().expect("written")),
+            4 => drop(volume.writer().background().write_early().expect("written")),
             5 => {
                 let scrubbed =
                     volume.admin().scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
                 assert_eq!(scrubbed.problems, Vec::<String>::new(), "a scrub finds damage");
             }
             6 => drop(volume.admin().trim(0..u64::MAX, 0).expect("trimmed")),
-            7 => drop(volume.writer().discard_freed().expect("discarded")),
+            7 => drop(volume.writer().background().discard_freed().expect("discarded")),
             8 if !start.is_full => {
-                let superblock = volume.writer().superblock();
+                let superblock = volume.writer().superblock.get();
                 let size_bytes = superblock.blocks * u64::from(superblock.block_bytes);
                 let grown_bytes = (size_bytes + GROW_BYTES).min(DEVICE_BYTES_MAX);
                 allow_races(volume.admin().grow(Some(grown_bytes)));
@@ -94,7 +94,7 @@ pub fn take_care(work: Work, volume: &Volume, start: &Start) {
                 let tree = Scattered::Tree(InodeNo::ROOT);
                 volume.regroup(tree, &all, &mut |_| ControlFlow::Continue(())).expect("regrouped");
             }
-            _ => volume.writer().background().expect("in the background"),
+            _ => volume.writer().background().run_once().expect("in the background"),
         }
     }
 }

@@ -119,7 +119,7 @@ impl Load {
         while disk.now() < end {
             if disk.now() >= point_due {
                 let started = disk.now();
-                volume.writer().checkpoint()?;
+                volume.writer().checkpoints().run()?;
                 let cost = disk.now().since(started);
                 let rest = Nanos(cost.0 * 100 / self.clean_share_percent);
                 point_due = disk.now() + self.clean_every.max(rest);

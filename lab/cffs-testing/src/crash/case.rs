@@ -372,7 +372,11 @@ pub fn run<M: Medium>(
     for (step, op) in workload.iter().enumerate() {
         let promise = op.apply(&volume, step as u8 + 100);
         if discards_at_once {
-            volume.writer().discard_freed().map_err(|error| format!("call {step}: {error}"))?;
+            volume
+                .writer()
+                .background()
+                .discard_freed()
+                .map_err(|error| format!("call {step}: {error}"))?;
         }
         quota::check(&volume).map_err(|why| format!("call {step}: {why}"))?;
         run.history.push(Tree::of(&volume)?);

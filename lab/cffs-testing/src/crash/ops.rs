@@ -255,21 +255,23 @@ impl Op {
                 return Some(Promise::Everything);
             }
             Op::WriteEarly => {
-                volume.writer().write_early().expect("written");
+                volume.writer().background().write_early().expect("written");
             }
             Op::Regroup => {
                 regroup(volume)?;
                 return Some(Promise::Everything);
             }
             Op::CleanPoint => {
-                volume.writer().mark_clean().expect("clean point");
+                volume.writer().checkpoints().mark_clean().expect("clean point");
                 return Some(Promise::Everything);
             }
             Op::Trim => {
                 volume.admin().trim(0..u64::MAX, 0).expect("trimmed");
                 return Some(Promise::Everything);
             }
-            Op::Discard => volume.writer().discard_freed().map(drop).expect("discarded"),
+            Op::Discard => {
+                volume.writer().background().discard_freed().map(drop).expect("discarded")
+            }
             Op::Grow => return grow(volume),
             Op::Scrub => {
                 let found =
@@ -287,7 +289,7 @@ impl Op {
                 return Some(Promise::Everything);
             }
             Op::Checkpoint => {
-                volume.writer().checkpoint().expect("checkpoint");
+                volume.writer().checkpoints().run().expect("checkpoint");
                 return Some(Promise::Everything);
             }
         }
@@ -305,7 +307,7 @@ pub fn regroup(volume: &Volume) -> Option<RegroupProgress> {
 /// Makes the volume larger, which writes all changes. Without space on the device, or if the last group would
 /// be too short, the volume is unchanged.
 fn grow(volume: &Volume) -> Option<Promise> {
-    let superblock = volume.writer().superblock();
+    let superblock = volume.writer().superblock.get();
     let size_bytes = superblock.blocks * u64::from(superblock.block_bytes);
     let grown = volume.admin().grow(Some(size_bytes + GAIN_BYTES)).ok()?;
     (grown > size_bytes).then_some(Promise::Everything)

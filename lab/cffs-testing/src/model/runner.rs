@@ -265,7 +265,7 @@ impl<M: Medium> Runner<M> {
                 self.volume.sync_file(self.inode(*file), false).expect("sync_file");
             }
             Op::WriteEarly => {
-                self.volume.writer().write_early().expect("written early");
+                self.volume.writer().background().write_early().expect("written early");
             }
             Op::Reopen => {
                 self.reopen();

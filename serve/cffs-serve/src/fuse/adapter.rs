@@ -84,7 +84,7 @@ impl Adapter {
         (caches, ttl): (KernelCaches, Duration),
         sessions: Arc<Sessions>,
     ) -> Adapter {
-        let block_bytes = volume.get().writer().superblock().block_bytes;
+        let block_bytes = volume.get().writer().superblock.get().block_bytes;
         let interest = Interest::new();
         Adapter {
             volume,

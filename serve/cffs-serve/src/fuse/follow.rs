@@ -174,7 +174,7 @@ impl Following {
         match (walked, path.first()) {
             // The inode has another name now, and the table of numbers is up to date.
             (Err(Error::NotFound | Error::NotDirectory | Error::Stale), Some(step))
-                if volume.writer().superblock().state == State::Clean =>
+                if volume.writer().superblock.get().state == State::Clean =>
             {
                 step.check(&volume.attr(step.ino)?)?;
             }
@@ -367,7 +367,7 @@ impl Following {
 
     /// Switches to this version, and makes the kernel drop the contents of open files that changed.
     fn show(&self, newer: Arc<Volume>) {
-        let superblock = newer.writer().superblock();
+        let superblock = newer.writer().superblock.get();
         tracing::debug!(epoch = superblock.epoch, "shows a newer version");
         self.current.set(newer);
         let open = |(ino, node): (&InodeNo, &Node)| (node.opened > 0).then_some(*ino);

@@ -55,7 +55,7 @@ pub(super) fn carry_out(
     match ioctl.command {
         FstrimRange::COMMAND => {
             let range = FstrimRange::from_bytes(ioctl.data).ok_or(Errno::INVAL)?;
-            let superblock = volume.writer().superblock();
+            let superblock = volume.writer().superblock.get();
             if !range.has_a_block(superblock.blocks, superblock.block_bytes.into()) {
                 return Err(Errno::INVAL);
             }

@@ -7,7 +7,7 @@
 //! ```text
 //!   Server::mount             Server::serve                              volume closed,
 //!   directory is usable ───▶  requests in threads, once a second   ───▶  image complete
-//!                             EpochWriter::background                    (closing)
+//!                             Background::run_once                       (closing)
 //! ```
 //!
 //! Root's mounts use a block device (type `fuseblk`): the device itself, or a loop device for the image. Then
@@ -464,7 +464,7 @@ impl Server {
 fn why_open(volume: &Volume, error: &Error) -> Option<String> {
     const FILES: &str = "files that are open and have no name";
     match error {
-        _ if volume.writer().latched().is_some() => None,
+        _ if volume.writer().health.latched().is_some() => None,
         Error::Exists => Some(format!(
             "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
         )),

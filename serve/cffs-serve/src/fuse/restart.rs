@@ -297,6 +297,6 @@ fn read_answer(mut output: ChildStdout) -> io::Result<Vec<u8>> {
 }
 
 fn check_writable(volume: &Volume) -> Result<(), String> {
-    let latched = volume.writer().latched();
+    let latched = volume.writer().health.latched();
     latched.map_or(Ok(()), |why| Err(format!("changes in memory could not be written ({why})")))
 }

@@ -79,7 +79,7 @@ impl Exported {
         observer: Arc<dyn Observer>,
         verifier: [u8; 8],
     ) -> Exported {
-        let uuid = volume.writer().superblock().uuid;
+        let uuid = volume.writer().superblock.get().uuid;
         let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
         let directories = RwLock::default();
         observer.joined();
@@ -139,7 +139,7 @@ impl Exported {
     /// and changes when a failed write has lost data.
     pub fn verifier(&self) -> [u8; 8] {
         let mut verifier = self.verifier;
-        verifier[0] ^= u8::from(self.volume.writer().latched().is_some());
+        verifier[0] ^= u8::from(self.volume.writer().health.latched().is_some());
         verifier
     }
 

@@ -54,7 +54,7 @@ impl Handles {
     ///
     /// Errors of reading and writing the attribute, and of the system's random numbers.
     pub fn of(volume: &Volume) -> Result<Handles> {
-        let uuid = volume.writer().superblock().uuid;
+        let uuid = volume.writer().superblock.get().uuid;
         match own_xattr(volume, InodeNo::ROOT, KEY_ATTRIBUTE) {
             Ok(key) => {
                 let key = key.try_into().map_err(|_| {
@@ -81,7 +81,7 @@ impl Handles {
 
     /// The handles of this volume with the key of another server.
     pub fn with_key(volume: &Volume, key: [u8; KEY_BYTES]) -> Handles {
-        Handles { key, uuid: volume.writer().superblock().uuid }
+        Handles { key, uuid: volume.writer().superblock.get().uuid }
     }
 
     pub fn key(&self) -> [u8; KEY_BYTES] {

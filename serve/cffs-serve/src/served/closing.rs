@@ -9,14 +9,14 @@ use cffs::vfs::Volume;
 /// Why the volume could not be written, which changes are lost, and the command that helps. The caller
 /// appends that command's argument, the volume's name.
 pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
-    let why = volume.writer().latched().unwrap_or_else(|| error.to_string());
+    let why = volume.writer().health.latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.writer().lost() {
         Some(since) => {
             format!("changes of the last {} that no fsync covered are lost", in_words(since))
         }
         None => String::from("no change is lost"),
     };
-    let failure = volume.writer().latched_by().or(match error {
+    let failure = volume.writer().health.latched_by().or(match error {
         Error::Io(error) => Some(Failure::of(error)),
         _ => None,
     });

@@ -379,7 +379,7 @@ impl Control {
             }
             Request::GrowBy(bytes) => {
                 let _turn = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
-                let superblock = volume.writer().superblock();
+                let superblock = volume.writer().superblock.get();
                 let now = superblock.blocks * u64::from(superblock.block_bytes);
                 logged("growing", volume.admin().grow(Some(now.saturating_add(bytes))))?;
             }

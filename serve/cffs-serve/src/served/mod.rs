@@ -166,7 +166,7 @@ impl Served {
             self.requests.get().map_or_else(|| Value::Object(Map::new()), |count| count());
         let mut shown = describe::stats(&stats, &memory, requests);
         shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
-        if volume.writer().superblock().incompat.contains(Incompat::CLUSTERS) {
+        if volume.writer().superblock.get().incompat.contains(Incompat::CLUSTERS) {
             let clusters = volume.admin().clusters().ok().flatten();
             shown["compression"] = describe::compression(&stats, clusters);
         }

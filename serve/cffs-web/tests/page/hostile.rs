@@ -34,7 +34,7 @@ fn nothing_is_shown_without_a_token_and_nothing_run_with_the_viewing_token() {
     let label = "{\"label\":\"stolen\"}";
     assert_eq!(scene.client.post("label", LOOK, label).status, 403);
     assert_eq!(scene.client.post("label", "", label).status, 401);
-    assert_eq!(scene.volume.writer().superblock().label, b"photos");
+    assert_eq!(scene.volume.writer().superblock.get().label, b"photos");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn requests_of_other_sites_are_refused() {
             scene.client.request("POST /api/v1/actions/label", &headers, "{\"label\":\"x\"}");
         assert_eq!(answer.status, 415, "{kind}");
     }
-    assert_eq!(scene.volume.writer().superblock().label, b"photos");
+    assert_eq!(scene.volume.writer().superblock.get().label, b"photos");
 }
 
 #[test]

@@ -132,11 +132,11 @@ fn figures_are_those_of_the_volume_and_actions_have_their_effect() {
         wait_for(scene.client, "a regrouping", |s| s["jobs"]["regroup"]["stage"] == "done");
     assert_eq!(status["jobs"]["regroup"]["files"], 40);
     scene.client.post("label", RUN, "{\"label\":\"it's new\"}");
-    assert_eq!(scene.volume.writer().superblock().label, b"it's new");
+    assert_eq!(scene.volume.writer().superblock.get().label, b"it's new");
 
     scene.client.post("errors", RUN, "{\"errors\":\"remount-ro\"}");
     scene.client.post("reserve", RUN, "{\"reserve_bytes\":1048576}");
-    let superblock = scene.volume.writer().superblock();
+    let superblock = scene.volume.writer().superblock.get();
     assert_eq!(superblock.errors_policy, ErrorsPolicy::RemountReadOnly);
     assert_eq!(superblock.reserve.fragments * u64::from(superblock.fragment_bytes), 1 << 20);
     let too_much = format!("{{\"reserve_bytes\":{}}}", u64::MAX);

@@ -147,7 +147,7 @@ impl Drop for Scene {
         drop(self.page.take());
         self.nfs.end().expect("ended");
         let closed = self.volume.close();
-        assert!(closed.is_ok() || self.volume.writer().latched().is_some(), "{closed:?}");
+        assert!(closed.is_ok() || self.volume.writer().health.latched().is_some(), "{closed:?}");
     }
 }
 

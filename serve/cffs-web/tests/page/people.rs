@@ -241,7 +241,7 @@ fn fields_are_preset_to_the_volumes_state_so_that_submitting_changes_nothing() {
     let body = |text: Value| text.to_string();
     scene.client.post("reserve", RUN, &body(json!({ "reserve_bytes": 3 << 20 })));
     scene.client.post("errors", RUN, &body(json!({ "errors": "remount-ro" })));
-    let before = scene.volume.writer().superblock();
+    let before = scene.volume.writer().superblock.get();
     assert!(before.reserve.fragments > 0);
     let Some(mut browser) = open(&scene) else { return };
     browser.wait_for("document.getElementById('in-errors').value === 'remount-ro'");
@@ -253,7 +253,7 @@ fn fields_are_preset_to_the_volumes_state_so_that_submitting_changes_nothing() {
         ));
         browser.wait_for("document.getElementById('said').textContent.startsWith('Begun')");
     }
-    let after = scene.volume.writer().superblock();
+    let after = scene.volume.writer().superblock.get();
     assert_eq!(after.label, before.label);
     assert_eq!((after.reserve, after.errors_policy), (before.reserve, before.errors_policy));
 }

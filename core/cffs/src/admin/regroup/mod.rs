@@ -126,7 +126,7 @@ impl<'a> Regrouper<'a> {
             return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
         }
         if !options.dry_run {
-            self.writer.check_writable()?;
+            self.writer.health.check_writable()?;
             // Contents that are only in memory get their place first.
             self.writer.commit()?;
         }
@@ -187,7 +187,9 @@ impl<'a> Regrouper<'a> {
         let _op = self.writer.enter(OpKind::Read, ino);
         let vnode = self.writer.vnode(ino)?;
         self.readahead.before_read(&self.writer.inodes, &vnode);
-        self.writer.noted_contents(self.writer.inodes.contents().fetch(&vnode.state.read()))?;
+        self.writer
+            .health
+            .noted_contents(self.writer.inodes.contents().fetch(&vnode.state.read()))?;
         Ok(vnode)
     }
 
@@ -204,7 +206,7 @@ impl<'a> Regrouper<'a> {
             }
             Ok(true)
         });
-        self.writer.noted(listed)?;
+        self.writer.health.noted(listed)?;
         Ok((files, directories))
     }
 
@@ -235,7 +237,7 @@ impl<'a> Regrouper<'a> {
     ) -> Result<Option<Moved>> {
         let _patient = Patient::begin();
         let mut progress = self.writer.epochs.lock();
-        self.writer.check_writable()?;
+        self.writer.health.check_writable()?;
         let inodes = &*self.writer.inodes;
         let mut write_back = WriteBack::new(inodes, WriteSet::default());
         let mut in_flight = Vec::new();

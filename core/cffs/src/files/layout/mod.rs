@@ -119,7 +119,7 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
 ///
 /// As of [`survey`], and of [`sync`](Volume::sync).
 pub fn survey_in_use(volume: &Volume, dir: InodeNo) -> Result<Layout> {
-    volume.writer().freeze(|device, _| survey(Arc::clone(device), dir))?
+    volume.writer().checkpoints().freeze(|device, _| survey(Arc::clone(device), dir))?
 }
 
 /// Counts the cost of a cold scan, directory by directory.

@@ -209,7 +209,7 @@ fn a_check_reads_each_block_of_metadata_once() {
     let device = make(&MkfsOptions::default());
     let volume = open(&device);
     populate(&volume, 2000);
-    let layout = Layout::new(&volume.writer().superblock());
+    let layout = Layout::new(&volume.writer().superblock.get());
     let (system_area, header) = (layout.system_area().0, layout.cg_header(CgIndex(0)).0);
     volume.close().unwrap();
     let counting = Counting { device: &device, reads: Mutex::default() };

@@ -80,7 +80,7 @@ impl<'a> Quotas<'a> {
         self.count_late()?;
         let vnode = self.volume.writer.vnode(ino)?;
         let account = self.volume.accounts.of_file(self.volume.inodes(), &vnode)?;
-        self.volume.writer.noted(self.show(&*account.ok_or(Error::NoAttribute)?))
+        self.volume.writer.health.noted(self.show(&*account.ok_or(Error::NoAttribute)?))
     }
 
     /// Sizes of the volume, limited by the quota of a file if it has one.
@@ -104,7 +104,7 @@ impl<'a> Quotas<'a> {
             Err(error @ (Error::Stale | Error::NotFound)) if !self.volume.options.read_only => {
                 return Err(error);
             }
-            path => self.volume.writer.noted(path),
+            path => self.volume.writer.health.noted(path),
         };
         let path = path.unwrap_or_else(|_| format!("(inode {})", account.dir).into_bytes());
         Ok(Quota { dir: account.dir, path, limits: account.limits(), used: account.used() })
@@ -157,7 +157,7 @@ impl<'a> Quotas<'a> {
     /// Keeps programs that do not know quotas from changing the volume.
     fn add_feature(&self) -> Result<()> {
         let writer = &self.volume.writer;
-        if writer.superblock().ro_compat.contains(RoCompat::QUOTAS) {
+        if writer.superblock.get().ro_compat.contains(RoCompat::QUOTAS) {
             return Ok(());
         }
         let add = |superblock: &mut Superblock| {
@@ -258,7 +258,7 @@ impl<'a> Quotas<'a> {
     /// another opening are counted.
     pub(super) fn load(&self, mounts: u32, is_clean: bool) -> Result<()> {
         let Volume { accounts, writer, names, options, .. } = self.volume;
-        if !writer.superblock().ro_compat.contains(RoCompat::QUOTAS) {
+        if !writer.superblock.get().ro_compat.contains(RoCompat::QUOTAS) {
             return Ok(());
         }
         let root = writer.vnode(InodeNo::ROOT)?;
@@ -373,7 +373,7 @@ impl<'a> Quotas<'a> {
         let root = names.inodes.system(InodeNo::ROOT)?;
         // A change under way may have taken more than it needs.
         let _alone = writer.gate.write();
-        let list = self.list_for(writer.superblock().mounts, None);
+        let list = self.list_for(writer.superblock.get().mounts, None);
         let mut file = VnodeGuard::new(root);
         let saved = write_list(&names.inodes, &mut file, &list);
         if saved.is_err() {

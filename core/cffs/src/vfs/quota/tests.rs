@@ -64,7 +64,8 @@ fn any_list(volume: &Volume, random: &mut u64, inodes: &[InodeNo]) -> Vec<u8> {
             QuotaRecord {
                 dir,
                 generation: if next(random).is_multiple_of(8) { 99 } else { generation },
-                mounts: [0, volume.writer.superblock().mounts, u32::MAX][next(random) as usize % 3],
+                mounts: [0, volume.writer.superblock.get().mounts, u32::MAX]
+                    [next(random) as usize % 3],
                 limit_bytes: number(random),
                 limit_files: number(random),
                 used_bytes: number(random),
@@ -83,7 +84,7 @@ fn record_of(volume: &Volume, dir: InodeNo, used: Amount) -> QuotaRecord {
     QuotaRecord {
         dir,
         generation,
-        mounts: volume.writer.superblock().mounts,
+        mounts: volume.writer.superblock.get().mounts,
         limit_bytes: u64::MAX,
         limit_files: u64::MAX,
         used_bytes: used.bytes,

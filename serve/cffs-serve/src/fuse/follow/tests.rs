@@ -159,7 +159,7 @@ fn a_file_that_moved_is_found_by_its_new_name() {
     volume
         .rename(&Caller::ROOT, InodeNo::ROOT, b"to", InodeNo::ROOT, b"again", RenameMode::Replace)
         .expect("renamed");
-    assert!(volume.writer().mark_clean().expect("reached"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("reached"));
     following.show(version(&device, &volume));
     assert_eq!(attr(&following, file).expect("there").ino, file);
 }

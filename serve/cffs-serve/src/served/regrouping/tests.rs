@@ -41,7 +41,7 @@ fn a_job_that_panics_ends_and_stops_the_volume() {
         thread::sleep(TURN_POLL);
     }
     assert_eq!(regrouping.status().failure.as_deref(), Some(job::PANICKED));
-    assert!(files.volume().writer().latched().is_some());
+    assert!(files.volume().writer().health.latched().is_some());
 }
 
 #[test]
