@@ -4,8 +4,7 @@
 use super::Known;
 
 /// The source of the crate, the type, its files, its methods.
-pub const LARGE_TYPES: [Known; 3] = [
-    ("core/cffs/src", "alloc::Allocator", 11, 82),
+pub const LARGE_TYPES: [Known; 2] = [
     ("core/cffs/src", "cache::BufferCache", 4, 55),
     ("lab/cffs-bench/src", "library::LibraryPlan", 8, 22),
 ];

@@ -1,10 +1,13 @@
-//! A cylinder group's free bitmap in memory, and the search in it.
+//! A cylinder group in memory: its free bitmap, the search in it, and the references to its clusters.
+
+use std::ops::Range;
 
 use crate::format::Layout;
+use crate::format::cylinder_group::clusters_in;
 use crate::units::{BlockNo, CgIndex};
 
-/// A free bitmap; positions are fragments, counted from the group's first.
-#[derive(Clone, Debug)]
+/// The free bitmap and the references of one group; positions are fragments, counted from the group's first.
+#[derive(Clone, Debug, Default)]
 pub struct Group {
     /// One bit per fragment, set if it is free.
     free_bits: Vec<u64>,
@@ -24,9 +27,9 @@ pub struct Group {
     /// Whether the group differs from the device.
     pub dirty: bool,
     /// The references to the cluster that begins in each block; empty while no cluster begins in the group.
-    pub(super) references: Vec<u8>,
+    references: Vec<u8>,
     /// The number of clusters that begin in the group.
-    pub(super) clusters: u32,
+    pub clusters: u32,
     /// The last search to the group's end that found nothing, while nothing has become free since.
     vain: Option<Search>,
 }
@@ -70,15 +73,9 @@ impl Group {
             free_bits: words.clone(),
             logged_bits: words.clone(),
             reserved_bits: words,
-            free_before: 0,
-            marked: false,
             len,
-            free_count: 0,
-            rotor: 0,
             dirty: true,
-            references: Vec::new(),
-            clusters: 0,
-            vain: None,
+            ..Group::default()
         };
         let per_block = layout.block_fragments();
         let start = layout.cg_start(cg);
@@ -108,15 +105,11 @@ impl Group {
             reserved_bits: vec![0; words],
             logged_bits: free_bits.clone(),
             free_before: free_count,
-            marked: false,
             free_bits,
             len,
             free_count,
             rotor: rotor.min(len),
-            dirty: false,
-            references: Vec::new(),
-            clusters: 0,
-            vain: None,
+            ..Group::default()
         }
     }
 
@@ -297,13 +290,46 @@ impl Group {
         (0..self.free_bits.len()).map(whole).sum()
     }
 
-    /// Makes the group `len` fragments long; the new fragments are in use.
-    pub fn extend(&mut self, len: u32) {
-        let words = len.div_ceil(64) as usize;
+    /// The runs of at least `least` free fragments in a part of the group. Their starts and lengths are
+    /// multiples of `align`.
+    pub fn runs(
+        &self,
+        within: Range<u32>,
+        least: u32,
+        align: u32,
+        among: Among,
+    ) -> impl Iterator<Item = (u32, u32)> {
+        let (mut from, end) = (within.start, within.end.min(self.len));
+        std::iter::from_fn(move || {
+            let at = self.find(from, end, least, align, among)?;
+            let len = self.run_at(at, end - at, among) / align * align;
+            from = at + len;
+            Some((at, len))
+        })
+    }
+
+    /// Adds the new blocks of the volume's former last group: those after its end, and those that were cut
+    /// off by the old end of the volume.
+    pub fn grow(&mut self, cg: CgIndex, old: &Layout, new: &Layout) {
+        let per_block = new.block_fragments();
+        self.len = new.cg_fragments(cg);
+        let words = self.len.div_ceil(64) as usize;
         for bits in [&mut self.free_bits, &mut self.reserved_bits, &mut self.logged_bits] {
             bits.resize(words, 0);
         }
-        self.len = len;
+        let start = new.cg_start(cg).0;
+        for block in (0..old.cg_len_blocks(cg)).rev() {
+            let number = BlockNo(start + u64::from(block));
+            if !old.is_reserved(number) || block < old.cg_reserved_blocks(cg) {
+                break;
+            }
+            self.give(block * per_block, per_block);
+        }
+        for block in old.cg_len_blocks(cg)..new.cg_len_blocks(cg) {
+            if !new.is_reserved(BlockNo(start + u64::from(block))) {
+                self.give(block * per_block, per_block);
+            }
+        }
         self.vain = None;
     }
 
@@ -350,6 +376,42 @@ impl Group {
     /// Whether any of the fragments is in use.
     pub fn any_used(&self, start: u32, len: u32) -> bool {
         masks(start, len).any(|(index, mask)| self.free_bits[index] & mask != mask)
+    }
+
+    /// The references to the cluster that begins in this block of the group.
+    pub fn references(&self, block: u32) -> u8 {
+        self.references.get(block as usize).copied().unwrap_or(0)
+    }
+
+    /// Sets the count of references to the cluster that begins in this block of the group.
+    pub fn set_references(&mut self, block: u32, count: u8) {
+        let block = block as usize;
+        if block >= self.references.len() {
+            self.references.resize(block + 1, 0);
+        }
+        let before = std::mem::replace(&mut self.references[block], count);
+        self.clusters = self.clusters + u32::from(count > 0) - u32::from(before > 0);
+        self.dirty = true;
+    }
+
+    /// Takes over the counts of references that the device has.
+    pub fn load_references(&mut self, counts: &[u8]) {
+        if counts.iter().any(|count| *count > 0) {
+            self.references = counts.to_vec();
+            self.clusters = clusters_in(counts);
+        }
+    }
+
+    /// The counts of references as they go to the device, in `bytes` bytes. `before` has the counts of
+    /// blocks for which the device keeps another count than memory.
+    pub fn save_references(&self, bytes: usize, before: &[(u32, u8)]) -> Vec<u8> {
+        assert!(self.references.len() <= bytes, "a count for each block");
+        let mut counts = self.references.clone();
+        counts.resize(bytes, 0);
+        for (block, count) in before {
+            counts[*block as usize] = *count;
+        }
+        counts
     }
 }
 

@@ -31,111 +31,67 @@
 //! A *promise* (module `promise`) is a count: write-back will find that much space somewhere. A *reservation*
 //! is a place: a run that others use only when no space is left elsewhere.
 //!
+//! Under the allocator's lock are [`FreeSpace`], where places are found; in it [`Groups`], the bitmaps and
+//! their counts; and next to it [`Promises`] and the [`References`] to clusters.
+//!
 //! The allocator's lock is a leaf in the lock order: it calls no layer above it. The caller finds the places
 //! of a key's other files beforehand and passes them in ([`Allocator::note_home`]).
 
 mod check;
 mod clusters;
 mod conventional;
-mod free_space;
 mod group;
-mod grow;
+mod groups;
 mod home;
-mod moving;
 mod own_keys;
-mod owner;
 mod place;
 mod promise;
+mod request;
+mod reservation;
+mod reserve;
+mod sectors;
 mod store;
 mod zone;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clusters::Turnover;
 pub use clusters::{ChangedCluster, Clusters};
-use foldhash::HashMap;
-pub use group::Group;
-use home::HomeExtents;
+use clusters::{CompactionRun, References};
+use group::{Among, Group};
+use groups::Groups;
 pub use own_keys::KeySizes;
-pub use owner::Owner;
-pub use place::{Kind, Request};
+use place::FreeSpace;
+use promise::Promises;
 pub use promise::Spender;
-use promise::WholeBlocks;
-pub use store::{Changes, NamelessSpace};
+pub use request::{Kind, Owner, Request};
+use store::GroupStore;
 
-use crate::cache::BufferCache;
-use crate::error::{Corruption, Result};
-use crate::format::superblock::Policy;
-use crate::format::{LiveLayout, Superblock};
+use crate::cache::{BufferCache, WriteSet};
+use crate::error::{Error, Result};
+use crate::format::Superblock;
 use crate::lock::{Mutex, Rank};
-use crate::tuning::Placing;
-use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
+use crate::units::{BlockNo, CgIndex, Class, FragRun};
 
-/// A run that is reserved for an owner and used from its beginning on.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reservation {
-    next: FragNo,
-    end: FragNo,
-    /// Its original length, in fragments.
-    made: u32,
-    /// When it was last used: the oldest is given up first.
-    used: u64,
-}
+/// The result of a search for a run.
+type Found = Result<Option<FragRun>>;
 
+/// The parts of the allocator that its lock protects.
 struct State {
-    groups: BTreeMap<CgIndex, Group>,
-    /// Free fragments of the volume, reserved ones included.
-    free: u64,
-    /// Free fragments of groups that are not in memory: the rest of the superblock's count. Negative if that
-    /// count is wrong.
-    free_elsewhere: i64,
-    /// Fragments promised to changes that are still in memory.
-    promised: u64,
-    /// Fragments that are kept for the users of root's reserve.
-    root_reserve: u64,
-    /// Whole blocks promised to metadata that is still in memory.
-    promised_blocks: u64,
-    /// Whole blocks promised to extent trees and attributes that may not fit into the sector with their
-    /// inode.
-    spill_blocks: u64,
-    whole: WholeBlocks,
+    space: FreeSpace,
+    promises: Promises,
+    references: References,
+    compaction_run: CompactionRun,
     /// Freed in the open epoch.
     freed: Vec<FragRun>,
     /// Freed in the epoch that is being written.
     freeing: Vec<FragRun>,
-    /// References to clusters that were added and removed in the open epoch.
-    references: BTreeMap<FragRun, Turnover>,
-    /// The references at the last clean point to clusters whose references have changed since.
-    references_before: HashMap<FragNo, u8>,
-    /// The number of groups, from the first on, whose clusters are counted.
-    cgs_counted: u32,
-    /// The number of clusters in those counted groups that are not in memory.
-    clusters_elsewhere: u64,
-    /// Clusters that the intent log does not list yet.
-    new_clusters: Vec<FragRun>,
-    /// Reserved for compaction.
-    compaction_run: FragRun,
-    reservations: HashMap<(Owner, Class), Reservation>,
-    homes: HashMap<Owner, HomeExtents>,
-    /// Blocks reserved for metadata.
-    pool: Vec<BlockNo>,
-    hot: CgIndex,
-    /// Whether files may use the zones of sectors, since no other space was left.
-    zones_open: bool,
-    cgs_made: u32,
-    clock: u64,
 }
 
-/// Finds, reserves and frees space.
+/// Finds, reserves and frees space, for all threads: each call locks the state once.
 pub struct Allocator {
-    cache: Arc<BufferCache>,
-    layout: LiveLayout,
-    checksum: crate::format::Checksum,
-    policy: Policy,
-    placing: Placing,
+    store: GroupStore,
     /// The sizes of keys of files' own.
-    pub key_sizes: KeySizes,
+    pub key_sizes: Arc<KeySizes>,
     state: Mutex<State>,
 }
 
@@ -150,71 +106,87 @@ pub struct Space {
     pub available: u64,
 }
 
+/// Changes of space that the intent log must record.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Groups that changed, with the fragments that were free at the clean point.
+    pub groups: Vec<(CgIndex, u32)>,
+    /// Runs that were in use at the clean point and become free.
+    pub freed: Vec<FragRun>,
+    /// Clusters whose references changed.
+    pub clusters: Vec<ChangedCluster>,
+}
+
+/// The space of files without a name. Nothing on the device points to it.
+#[derive(Debug, Default)]
+pub struct NamelessSpace {
+    /// Runs of their own.
+    pub runs: Vec<FragRun>,
+    /// The clusters that they refer to, once for each extent.
+    pub clusters: Vec<FragRun>,
+}
+
 impl Allocator {
     /// The allocator of a clean volume.
     pub fn new(cache: Arc<BufferCache>, superblock: &Superblock) -> Allocator {
-        let layout = cache.layout().clone();
-        let placing = cache.tuning().placing;
-        let free = superblock.free_fragments.min(layout.allocatable_fragments());
-        let key_sizes = KeySizes::new(layout.segment_fragments(), placing.key_sizes_max);
-        Allocator {
-            cache,
-            layout,
-            checksum: superblock.checksum(),
-            policy: superblock.policy,
-            placing,
-            key_sizes,
-            state: Mutex::new(
-                Rank::Allocator,
-                State {
-                    groups: BTreeMap::new(),
-                    free,
-                    free_elsewhere: free as i64,
-                    promised: 0,
-                    root_reserve: superblock.reserve.fragments,
-                    promised_blocks: 0,
-                    spill_blocks: 0,
-                    whole: WholeBlocks::default(),
-                    freed: Vec::new(),
-                    freeing: Vec::new(),
-                    references: BTreeMap::new(),
-                    references_before: HashMap::default(),
-                    cgs_counted: 0,
-                    clusters_elsewhere: 0,
-                    new_clusters: Vec::new(),
-                    compaction_run: FragRun::default(),
-                    reservations: HashMap::default(),
-                    homes: HashMap::default(),
-                    pool: Vec::new(),
-                    hot: CgIndex(superblock.cg_rotor),
-                    zones_open: false,
-                    cgs_made: superblock.cgs_made,
-                    clock: 0,
-                },
-            ),
-        }
-    }
-
-    /// The number of blocks reserved for metadata: enough for one epoch, or a share of a tiny volume.
-    fn pool_blocks(&self) -> usize {
-        let (least, most) = self.placing.pool_blocks;
-        (self.layout.blocks / self.placing.pool_part).clamp(least, most) as usize
-    }
-
-    fn pool_fragments(&self) -> u64 {
-        self.pool_blocks() as u64 * u64::from(self.layout.block_fragments())
+        let tuning = *cache.tuning();
+        let store = GroupStore::new(cache, superblock.checksum());
+        let layout = store.layout.clone();
+        let key_sizes =
+            Arc::new(KeySizes::new(layout.segment_fragments(), tuning.placing.key_sizes_max));
+        let groups = Groups::new(store.clone(), superblock);
+        let state = State {
+            space: FreeSpace::new(groups, tuning.placing, key_sizes.clone(), superblock),
+            promises: Promises::new(layout, tuning, superblock),
+            references: References::default(),
+            compaction_run: CompactionRun::default(),
+            freed: Vec::new(),
+            freeing: Vec::new(),
+        };
+        Allocator { store, key_sizes, state: Mutex::new(Rank::Allocator, state) }
     }
 
     /// The present space of the volume.
     pub fn space(&self) -> Space {
-        let state = self.lock();
-        let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
-        let free = (state.free + pending(&state.freed) + pending(&state.freeing))
-            .saturating_sub(state.promised);
-        let available = free.saturating_sub(
-            self.pool_fragments() + Clusters::of(self).reserve_fragments() + state.root_reserve,
-        );
-        Space { total: self.layout.allocatable_fragments(), free, available }
+        let State { space, promises, freed, freeing, .. } = &*self.lock();
+        let pending = freed.iter().chain(freeing).map(|run| u64::from(run.len)).sum::<u64>();
+        let free = (space.groups.free + pending).saturating_sub(promises.fragments);
+        let available = free.saturating_sub(promises.kept_from(Spender::Anyone));
+        Space { total: self.store.layout.allocatable_fragments(), free, available }
+    }
+
+    /// Whether the home extents of a key that has grown are known.
+    pub fn knows_home(&self, owner: Owner) -> bool {
+        self.lock().space.homes.knows(owner)
+    }
+
+    /// Records the segments of a grown key's files, unless they are known; holes in them are for its next
+    /// files. Finding the segments takes locks that rank above the allocator's, so the caller finds them
+    /// before it asks for a place.
+    pub fn note_home(&self, owner: Owner, segments: &[u64]) {
+        self.lock().space.homes.note(owner, segments);
+    }
+
+    /// Finds fragments and marks them as used. Except for metadata, the run may be shorter than the request;
+    /// the caller then asks again for the rest.
+    pub fn place(&self, request: &Request) -> Result<FragRun> {
+        let State { space, promises, .. } = &mut *self.lock();
+        space.reservations.clock += 1;
+        let is_metadata = request.kind == Kind::Metadata;
+        let mut run = None;
+        // All free space outside the pool may be promised to data.
+        if is_metadata && !promises.can_spare_block(space.groups.free) {
+            run = promises.take_block();
+        }
+        if run.is_none() {
+            run = space.find(request)?;
+        }
+        if run.is_none() && is_metadata {
+            run = promises.take_block();
+        }
+        let run = run.ok_or(Error::NoSpace)?;
+        space.take(request, run)?;
+        Ok(run)
     }
 
     /// Frees a run. It becomes allocatable when the epoch that no longer needs it is on the
@@ -225,66 +197,136 @@ impl Allocator {
         }
     }
 
+    /// Reserves a run of `len` fragments for files that are moved together, after the last ones if there is
+    /// room. Returns false if no run is that long; then the files are not moved.
+    pub fn reserve_moved(&self, len: u32) -> Result<bool> {
+        self.lock().space.reserve_moved(len)
+    }
+
+    /// Forgets the places of a key's files, which were moved, or ends moving. The key's size stays.
+    pub fn forget(&self, owner: Owner) {
+        let space = &mut self.lock().space;
+        space.homes.forget(owner);
+        space.end_reservation((owner, Class::Files));
+    }
+
+    /// The fragments of a block that are in use, as bits from the lowest on. Freed fragments that are not yet
+    /// allocatable count as used.
+    pub fn used_fragments(&self, block: BlockNo) -> u64 {
+        // If the group cannot be read, keeping all of the old block is safe.
+        self.lock().space.groups.used_fragments(block).unwrap_or(u64::MAX)
+    }
+
     /// The open epoch goes to the device: the fragments freed until now belong to it.
     ///
     /// # Errors
     ///
     /// If the counts of references to clusters cannot be read, or are wrong.
     pub fn epoch_started(&self) -> Result<()> {
-        let mut state = self.lock();
-        Clusters::of(self).count(&mut state)?;
-        let freed = std::mem::take(&mut state.freed);
-        state.freeing.extend(freed);
+        let State { space, references, freed, freeing, .. } = &mut *self.lock();
+        references.count(&mut space.groups, freed)?;
+        freeing.append(freed);
         Ok(())
     }
 
     /// The epoch is on the device: the runs that it freed become allocatable, and are returned.
     pub fn epoch_done(&self) -> Result<Vec<FragRun>> {
-        let mut state = self.lock();
-        let freed = std::mem::take(&mut state.freeing);
-        for run in &freed {
-            let cg = self.layout.cg_of_fragment(run.start);
-            let at = self.in_group(cg, run.start);
-            let group = self.group(&mut state, cg)?;
-            let before = group.free_count();
-            let was_used = group.give(at, run.len);
-            let given = group.free_count() - before;
-            state.free += u64::from(given);
-            if !was_used {
-                let what = "what a file gave back was free already";
-                return Err(Corruption::CgHeader { cg, what }.into());
-            }
-        }
-        state.whole = WholeBlocks::default();
-        state.homes.values_mut().for_each(|home| home.no_hole = None);
+        let State { space, freeing, .. } = &mut *self.lock();
+        let freed = std::mem::take(freeing);
+        space.groups.give(&freed)?;
+        space.homes.epoch_done();
         Ok(freed)
     }
 
     /// Whether anything waits for the epoch to become allocatable.
     pub fn has_freed(&self) -> bool {
+        let State { references, freed, freeing, .. } = &*self.lock();
+        !freed.is_empty() || !freeing.is_empty() || references.have_changed()
+    }
+
+    /// Takes the changes of space for the intent log: groups that changed since the last call, and runs that
+    /// were in use at the clean point and are freed by the epoch that has started, or belong to files that
+    /// lost their last name; and the clusters that are new, or in `touched`. Call only while no change is in
+    /// progress.
+    pub fn take_changes(&self, nameless: &[FragRun], touched: &[FragRun]) -> Result<Changes> {
+        let State { space, references, freeing, .. } = &mut *self.lock();
+        let freed = space.groups.log_freed(freeing.iter().chain(nameless))?;
+        let clusters = references.take_changed(&mut space.groups, touched)?;
+        Ok(Changes { groups: space.groups.log_changed(), freed, clusters })
+    }
+
+    /// Whether bitmaps in memory differ from the device.
+    pub fn has_changed_groups(&self) -> bool {
+        self.lock().space.groups.have_changed()
+    }
+
+    /// Adds the changed groups to the writes of an epoch, and their counts to the superblock. The runs that
+    /// the epoch frees count as free, and so does the space of files without a name; the references of
+    /// such files to clusters do not count. Call with the gate closed.
+    pub fn save(
+        &self,
+        writes: &mut WriteSet,
+        superblock: &mut Superblock,
+        nameless: &NamelessSpace,
+    ) -> Result<()> {
+        let State { space, references, freeing, .. } = &mut *self.lock();
+        let unreferenced = references.begin_generation(&mut space.groups, &nameless.clusters)?;
+        let also_free = freeing.iter().chain(&nameless.runs).chain(&unreferenced);
+        space.groups.save(writes, superblock, also_free, &references.before)?;
+        superblock.cg_rotor = space.hot.0;
+        Ok(())
+    }
+
+    /// Makes the volume `blocks` blocks long, for all users of its layout; the new blocks are
+    /// free. The caller ensures that no change is under way and no contents wait to be placed.
+    pub fn grow(&self, blocks: u64) -> Result<()> {
+        self.lock().space.groups.grow(blocks)
+    }
+
+    /// The number of groups that the device has. The others were unused when the volume was last clean.
+    pub fn groups_made(&self) -> u32 {
+        self.lock().space.groups.made
+    }
+
+    /// The number of groups that were ever used, on the device or in memory. The others have no bitmap.
+    pub fn groups_used(&self) -> u32 {
+        self.lock().space.groups.used()
+    }
+
+    /// Memory of the bitmaps, in bytes.
+    pub fn bitmap_bytes(&self) -> u64 {
+        self.lock().space.groups.memory_bytes()
+    }
+
+    /// The end of all space that was ever used, from the last group that was made.
+    pub fn end_of_used(&self) -> Result<BlockNo> {
+        self.lock().space.groups.end_of_used()
+    }
+
+    /// Reads a group's header and bitmap from the device and verifies their checksums.
+    pub fn verify_group(&self, cg: CgIndex) -> Result<()> {
+        self.store.read(cg).map(drop)
+    }
+
+    /// Returns up to `max` runs of free whole blocks within a run, which is in one group.
+    /// Freed fragments that are not allocatable yet do not count. A group that no allocation has
+    /// needed so far is read for this call only and not kept, so going through a large volume
+    /// takes no memory.
+    pub fn free_blocks(&self, within: FragRun, max: usize) -> Result<Vec<FragRun>> {
+        let layout = &self.store.layout;
+        let block = layout.block_fragments();
+        let (cg, from) = layout.cg_position(within.start);
+        let free_in = |group: &Group| {
+            let runs = group.runs(from..from + within.len, block, block, Among::All);
+            runs.take(max).map(|(at, len)| layout.cg_run(cg, at, len)).collect()
+        };
         let state = self.lock();
-        !state.freed.is_empty() || !state.freeing.is_empty() || !state.references.is_empty()
-    }
-
-    /// The fragments of a block that are in use, as bits from the lowest on. Freed fragments that are not yet
-    /// allocatable count as used.
-    pub fn used_fragments(&self, block: BlockNo) -> u64 {
-        let mut state = self.lock();
-        let cg = self.layout.cg_of(block);
-        let at = self.in_group(cg, self.layout.block_start(block));
-        let fragments = self.layout.block_fragments();
-        // If the group cannot be read, keeping all of the old block is safe.
-        self.group(&mut state, cg).map_or(u64::MAX, |group| {
-            (0..fragments).filter(|i| group.any_used(at + i, 1)).fold(0, |used, i| used | 1 << i)
-        })
-    }
-
-    fn in_group(&self, cg: CgIndex, fragment: FragNo) -> u32 {
-        (fragment.0 - self.layout.block_start(self.layout.cg_start(cg)).0) as u32
-    }
-
-    fn of_group(&self, cg: CgIndex, at: u32) -> FragNo {
-        FragNo(self.layout.block_start(self.layout.cg_start(cg)).0 + u64::from(at))
+        if let Some(group) = state.space.groups.loaded(cg) {
+            return Ok(free_in(group));
+        }
+        let made = state.space.groups.made;
+        drop(state);
+        Ok(free_in(&self.store.load(cg, made)?))
     }
 }
 

@@ -6,11 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{BlockDevice, MemoryDevice};
-use crate::error::Error;
+use crate::error::{Corruption, Error};
 use crate::format::Layout;
+use crate::format::superblock::Policy;
 use crate::mkfs::{self, MkfsOptions};
 use crate::tuning::Tuning;
-use crate::units::Key;
+use crate::units::{FragNo, Key};
 use crate::waiter::InPlace;
 
 const FRAGMENTS: u32 = 512;
@@ -117,7 +118,8 @@ fn no_more_blocks_are_promised_than_there_are() {
     while promised < 2000 && allocator.promise_blocks(1, Spender::Privileged).is_ok() {
         promised += 1;
     }
-    assert!((1..allocator.pool_blocks() as u64).contains(&promised), "{promised}");
+    let pool = allocator.state.lock().promises.pool_blocks();
+    assert!((1..pool as u64).contains(&promised), "{promised}");
     for _ in 0..promised {
         allocator.withdraw_blocks(1);
         assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
@@ -196,7 +198,7 @@ fn sectors_of_directories_that_grow_alternately_are_dense_and_in_few_pieces() {
     for _ in 0..BLOCKS {
         for (key, runs) in (1..).zip(&mut directories) {
             let goal = runs.last().map(|run| run.end());
-            let room = allocator.room_to_grow(4 * runs.len() as u64) as u32;
+            let room = runs.len() as u32;
             let request = Request { kind: Kind::Metadata, goal, room, ..small(key, 4, false) };
             runs.push(allocator.place(&request).unwrap());
         }
@@ -303,7 +305,8 @@ fn the_run_of_a_key_is_as_long_as_its_files() {
         allocator.key_sizes.note(key, 0, size);
         allocator.place(&request).unwrap();
         let state = allocator.state.lock();
-        let made = state.reservations[&(Owner::Key(key), Class::Files)].made;
+        let holder = (Owner::Key(key), Class::Files);
+        let made = state.space.reservations.get(holder).unwrap().made;
         assert_eq!(made, run, "a key of {size} fragments");
     }
 }
@@ -316,7 +319,7 @@ fn the_sizes_of_a_bounded_number_of_keys_are_known() {
         allocator.key_sizes.note(key, before, after);
         assert_eq!(allocator.key_sizes.known(), known, "{before} to {after}");
     }
-    let most = allocator.placing.key_sizes_max;
+    let most = Tuning::for_cache(1 << 20).placing.key_sizes_max;
     (0..3 * most as u64).for_each(|number| allocator.key_sizes.note(own_key(number, 4).0, 0, 64));
     assert!((1..=most).contains(&allocator.key_sizes.known()));
 }
@@ -400,7 +403,7 @@ fn a_directory_that_is_being_filled_continues_in_the_shared_reservation() {
 #[test]
 fn replacing_files_stay_with_the_stream_until_the_replaced_are_gone() {
     let (allocator, _) = volume(64 << 20);
-    let segment = u64::from(allocator.layout.segment_fragments());
+    let segment = u64::from(allocator.store.layout.segment_fragments());
     let own = place(&allocator, Kind::Small, 4).unwrap();
     // The stream continues elsewhere, so that the key does not end in it.
     let mut last = own;
@@ -438,19 +441,18 @@ fn the_stream_fills_a_group_to_its_end() {
 #[test]
 fn a_bitmap_with_free_reserved_fragments_is_refused() {
     let (allocator, _) = volume(16 << 20);
+    let layout = &allocator.store.layout;
     let mut state = allocator.state.lock();
-    let group = allocator.group(&mut state, CgIndex(0)).unwrap();
+    let groups = &mut state.space.groups;
     loop {
-        let (start, len) = group.longest(1, group::Among::All);
+        let (start, len) = groups.get(CgIndex(0)).unwrap().longest(1, Among::All);
         if len == 0 {
             break;
         }
-        group.take(start, len);
+        groups.take(layout.cg_run(CgIndex(0), start, len));
     }
-    group.give(0, 4);
     // The counts agree with the bitmap.
-    let free = group.free_count();
-    state.free_elsewhere = state.free as i64 - i64::from(free);
+    groups.give(&[layout.cg_run(CgIndex(0), 0, 4)]).unwrap();
     drop(state);
     let error = place(&allocator, Kind::Small, 1).unwrap_err();
     let expected = Corruption::CgBitmap { cg: CgIndex(0) };
@@ -459,16 +461,12 @@ fn a_bitmap_with_free_reserved_fragments_is_refused() {
 
 /// Leaves single blocks free, no two of them side by side.
 fn scatter_free_space(allocator: &Allocator) {
-    let block = allocator.layout.block_fragments();
+    let layout = &allocator.store.layout;
+    let block = layout.block_fragments();
     let mut state = allocator.state.lock();
-    for cg in (0..allocator.layout.cgs()).map(CgIndex) {
-        for at in (0..allocator.layout.cg_fragments(cg) / block).step_by(2).map(|nth| nth * block) {
-            let group = allocator.group(&mut state, cg).unwrap();
-            if group.run_at(at, block, group::Among::Unreserved) == block {
-                group.take(at, block);
-                state.free -= u64::from(block);
-                state.whole.taken(block, block);
-            }
+    for start in (0..layout.fragments()).step_by(2 * block as usize).map(FragNo) {
+        if let Some(run) = state.space.groups.run_from(start, block..=block).unwrap() {
+            state.space.groups.take(run);
         }
     }
 }
@@ -479,8 +477,8 @@ fn scatter_free_space(allocator: &Allocator) {
 fn pieces_of_scattered_space_are_found_without_reading_all_bitmaps_for_each() {
     let (allocator, _) = volume(256 << 20);
     scatter_free_space(&allocator);
-    let block = allocator.layout.block_fragments();
-    let all = allocator.layout.fragments() / 64;
+    let block = allocator.store.layout.block_fragments();
+    let all = allocator.store.layout.fragments() / 64;
     let mut goal = None;
     let mut next = |left: u32| {
         let request = Request { kind: Kind::Large, len: left * block, goal, ..small(9, 0, false) };

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::Superblock;
 use super::superblock::{Incompat, JournalFlags};
 use crate::units::{
-    BlockNo, CgIndex, Container, FileBlock, FileFrag, FragNo, InodeNo, SectorIndex,
+    BlockNo, CgIndex, Container, FileBlock, FileFrag, FragNo, FragRun, InodeNo, SectorIndex,
 };
 
 /// The geometry of a volume. Cheap to copy.
@@ -163,6 +163,17 @@ impl Layout {
     /// The group that contains a fragment.
     pub fn cg_of_fragment(&self, fragment: FragNo) -> CgIndex {
         self.cg_of(self.block_of(fragment))
+    }
+
+    /// The group of a fragment, and the fragment's position in it.
+    pub fn cg_position(&self, fragment: FragNo) -> (CgIndex, u32) {
+        let cg = self.cg_of_fragment(fragment);
+        (cg, (fragment.0 - self.block_start(self.cg_start(cg)).0) as u32)
+    }
+
+    /// The run of `len` fragments at a position in a group.
+    pub fn cg_run(&self, cg: CgIndex, at: u32, len: u32) -> FragRun {
+        FragRun::new(FragNo(self.block_start(self.cg_start(cg)).0 + u64::from(at)), len)
     }
 
     /// The first block of a group.

@@ -300,7 +300,10 @@ impl<'a> WriteBack<'a> {
             // A container's first blocks are placed before the files of its key, later ones after the first.
             let before = map.last_before(logical).filter(|_| grown);
             let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
-            let room = self.alloc.room_to_grow(map.mapped()).max(rest);
+            // A walk of the tree reads the unused part of the room with the sectors of other directories; a
+            // reader of this directory alone seeks from one run to the next.
+            let part = self.inodes.cache.tuning().placing.sectors_part;
+            let room = (map.mapped() / part).max(rest);
             let goal = before.map(|before| before.run().end());
             if file.promised.blocks > 0 {
                 file.promised.blocks -= 1;

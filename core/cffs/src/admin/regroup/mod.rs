@@ -134,7 +134,7 @@ impl<'a> Regrouper<'a> {
         let mut work =
             Regrouping { regrouper: self, options: *options, progress, compactor: None, watch };
         let ended = regroup(&mut work);
-        self.writer.inodes.alloc.end_moving()?;
+        self.writer.inodes.alloc.forget(Owner::Moved);
         ended.map(|_| work.progress)
     }
 
@@ -272,10 +272,9 @@ impl<'a> Regrouper<'a> {
                 let neighbours = Neighbours { owner: Owner::Moved, grown: false, asked: false };
                 let placed = write_back.place_file(&mut file, positions, neighbours);
                 drop(file);
-                let placed = placed.and_then(|placed| {
-                    inodes.alloc.forget(Owner::Key(key))?;
-                    Ok(placed)
-                });
+                if placed.is_ok() {
+                    inodes.alloc.forget(Owner::Key(key));
+                }
                 in_flight.push((vnode, placed.inspect_err(|error| self.writer.latch(error))?));
             }
             write_back.writes.keep_used(|block| inodes.alloc.used_fragments(block));
