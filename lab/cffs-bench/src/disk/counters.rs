@@ -50,39 +50,29 @@ impl Counters {
 
     /// The difference to `earlier`, a snapshot of the same device.
     pub fn since(&self, earlier: &Counters) -> Counters {
-        Counters {
-            reads: self.reads - earlier.reads,
-            writes: self.writes - earlier.writes,
-            flushes: self.flushes - earlier.flushes,
-            discards: self.discards - earlier.discards,
-            read_bytes: self.read_bytes - earlier.read_bytes,
-            write_bytes: self.write_bytes - earlier.write_bytes,
-            busy_ns: self.busy_ns - earlier.busy_ns,
-            seeks: self.seeks - earlier.seeks,
-            seek_ns: self.seek_ns - earlier.seek_ns,
-            rotation_ns: self.rotation_ns - earlier.rotation_ns,
-            transfer_ns: self.transfer_ns - earlier.transfer_ns,
-            buffer_hits: self.buffer_hits - earlier.buffer_hits,
-            destages: self.destages - earlier.destages,
-        }
+        self.each(earlier, |now, before| now - before)
     }
 
     /// The sum of both.
     pub fn plus(&self, other: &Counters) -> Counters {
+        self.each(other, |one, other| one + other)
+    }
+
+    fn each(&self, other: &Counters, of: impl Fn(u64, u64) -> u64) -> Counters {
         Counters {
-            reads: self.reads + other.reads,
-            writes: self.writes + other.writes,
-            flushes: self.flushes + other.flushes,
-            discards: self.discards + other.discards,
-            read_bytes: self.read_bytes + other.read_bytes,
-            write_bytes: self.write_bytes + other.write_bytes,
-            busy_ns: self.busy_ns + other.busy_ns,
-            seeks: self.seeks + other.seeks,
-            seek_ns: self.seek_ns + other.seek_ns,
-            rotation_ns: self.rotation_ns + other.rotation_ns,
-            transfer_ns: self.transfer_ns + other.transfer_ns,
-            buffer_hits: self.buffer_hits + other.buffer_hits,
-            destages: self.destages + other.destages,
+            reads: of(self.reads, other.reads),
+            writes: of(self.writes, other.writes),
+            flushes: of(self.flushes, other.flushes),
+            discards: of(self.discards, other.discards),
+            read_bytes: of(self.read_bytes, other.read_bytes),
+            write_bytes: of(self.write_bytes, other.write_bytes),
+            busy_ns: of(self.busy_ns, other.busy_ns),
+            seeks: of(self.seeks, other.seeks),
+            seek_ns: of(self.seek_ns, other.seek_ns),
+            rotation_ns: of(self.rotation_ns, other.rotation_ns),
+            transfer_ns: of(self.transfer_ns, other.transfer_ns),
+            buffer_hits: of(self.buffer_hits, other.buffer_hits),
+            destages: of(self.destages, other.destages),
         }
     }
 }

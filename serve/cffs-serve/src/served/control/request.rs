@@ -88,63 +88,63 @@ impl Request {
     /// error for an invalid value.
     pub(crate) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
         let value = std::str::from_utf8(value).unwrap_or_default();
-        if name == FSCK_NAME.as_bytes() {
-            let request = match value {
-                "start" => Some(Request::StartCheck { contents: false }),
-                "start contents" => Some(Request::StartCheck { contents: true }),
-                _ => None,
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'start' nor 'start contents'")));
-        }
-        if name == REGROUP_NAME.as_bytes() {
-            let request = match value {
-                "stop" => Some(Request::StopRegroup),
-                text => RegroupRequest::from_text(text).map(Request::Regroup),
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'move', 'count' nor 'stop'")));
-        }
-        if name == GROW_NAME.as_bytes() {
-            let request = match (value, value.strip_prefix('+')) {
-                ("device", _) => Some(Request::Grow(None)),
-                (_, Some(bytes)) => bytes.parse().ok().map(Request::GrowBy),
-                (bytes, None) => bytes.parse().ok().map(|bytes| Request::Grow(Some(bytes))),
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'device' nor a number of bytes")));
-        }
-        if name == EXPORT_NAME.as_bytes() {
-            let request = match value.split_once(' ') {
-                Some(("add", export)) => Some(Request::AddExport(export.to_owned())),
-                Some(("remove", path)) => Some(Request::RemoveExport(path.to_owned())),
-                _ => None,
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'add EXPORT' nor 'remove PATH'")));
-        }
-        if name == MARK_NAME.as_bytes() {
-            let request = match value.split_once(' ') {
-                Some(("set", name)) => Some(Request::SetMark(name.to_owned())),
-                Some(("remove", name)) => Some(Request::RemoveMark(name.to_owned())),
-                _ => None,
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'set NAME' nor 'remove NAME'")));
-        }
-        if name == QUOTA_NAME.as_bytes() {
-            let request = quota_request(value);
-            return Some(request.ok_or(Error::Invalid("neither 'set BYTES FILES' nor 'remove'")));
-        }
-        if name == TUNE_NAME.as_bytes() {
-            let request = serde_json::from_str(value).map(Request::Tune);
-            return Some(request.map_err(|_| Error::Invalid("no changes of a volume")));
-        }
-        if name != SCRUB_NAME.as_bytes() {
-            return None;
-        }
-        let rate = || value.strip_prefix("start ").and_then(|rate| rate.parse().ok());
-        let request = match value {
-            "stop" => Some(Request::StopScrub),
-            _ => rate().map(Request::StartScrub),
+        let (request, wrong) = match std::str::from_utf8(name).ok()? {
+            SCRUB_NAME => {
+                let request = match value {
+                    "stop" => Some(Request::StopScrub),
+                    _ => number_after("start ", value).map(Request::StartScrub),
+                };
+                (request, "neither 'start RATE' nor 'stop'")
+            }
+            FSCK_NAME => {
+                let contents = [("start", false), ("start contents", true)];
+                let given = contents.into_iter().find(|(word, _)| *word == value);
+                let request = given.map(|(_, contents)| Request::StartCheck { contents });
+                (request, "neither 'start' nor 'start contents'")
+            }
+            REGROUP_NAME => {
+                let request = match value {
+                    "stop" => Some(Request::StopRegroup),
+                    text => RegroupRequest::from_text(text).map(Request::Regroup),
+                };
+                (request, "neither 'move', 'count' nor 'stop'")
+            }
+            GROW_NAME => {
+                let request = match value {
+                    "device" => Some(Request::Grow(None)),
+                    more if more.starts_with('+') => number_after("+", more).map(Request::GrowBy),
+                    bytes => number_after("", bytes).map(|bytes| Request::Grow(Some(bytes))),
+                };
+                (request, "neither 'device' nor a number of bytes")
+            }
+            EXPORT_NAME => {
+                let request = match value.split_once(' ') {
+                    Some(("add", export)) => Some(Request::AddExport(export.to_owned())),
+                    Some(("remove", path)) => Some(Request::RemoveExport(path.to_owned())),
+                    _ => None,
+                };
+                (request, "neither 'add EXPORT' nor 'remove PATH'")
+            }
+            MARK_NAME => {
+                let request = match value.split_once(' ') {
+                    Some(("set", name)) => Some(Request::SetMark(name.to_owned())),
+                    Some(("remove", name)) => Some(Request::RemoveMark(name.to_owned())),
+                    _ => None,
+                };
+                (request, "neither 'set NAME' nor 'remove NAME'")
+            }
+            QUOTA_NAME => (quota_request(value), "neither 'set BYTES FILES' nor 'remove'"),
+            TUNE_NAME => {
+                (serde_json::from_str(value).map(Request::Tune).ok(), "no changes of a volume")
+            }
+            _ => return None,
         };
-        Some(request.ok_or(Error::Invalid("neither 'start RATE' nor 'stop'")))
+        Some(request.ok_or(Error::Invalid(wrong)))
     }
+}
+
+fn number_after(prefix: &str, text: &str) -> Option<u64> {
+    text.strip_prefix(prefix)?.parse().ok()
 }
 
 fn quota_request(value: &str) -> Option<Request> {
