@@ -315,8 +315,14 @@ impl Control {
         Ok(trimmed.bytes)
     }
 
-    /// Carries out a request of any user about a clone of a tree, with the rights of that user. If the clone
-    /// fails later, its status has the reason.
+    /// Carries out a request of any user about a clone of a tree, with the rights of that user, and tells
+    /// `observer` about the new names. If the clone fails later, its status has the reason.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the user has not named a source, the clone has already begun, or too many clones
+    /// are under way; [`Error::InUse`] while the program is about to be replaced; [`Error::ReadOnly`] on a
+    /// read-only mount.
     pub fn clone_tree(
         &self,
         ino: InodeNo,
@@ -324,12 +330,14 @@ impl Control {
         user: User,
         observer: Box<dyn Observer>,
     ) -> Result<()> {
-        self.served.carry_out_clone(ino, request, user, observer)
+        let starts = matches!(request, CloneRequest::To(..));
+        let _starting = starts.then(|| self.served.start_job()).transpose()?;
+        self.served.cloning.carry_out(&self.served.volume(), ino, request, user, observer)
     }
 
     /// The status of a user's clone.
     pub fn clone_status(&self, token: u64, uid: u32) -> Result<Vec<u8>> {
-        Ok(serde_json::json!(self.served.clone_status(token, uid)?).to_string().into_bytes())
+        Ok(serde_json::json!(self.served.cloning.status(token, uid)?).to_string().into_bytes())
     }
 
     /// A piece of a report about a directory, only for root and the user who mounted the volume: the report

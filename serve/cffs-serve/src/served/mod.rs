@@ -15,9 +15,8 @@ use cffs::units::InodeNo;
 use cffs::vfs::{Trimmed, Volume};
 use serde_json::{Map, Value};
 
-use crate::access::User;
 use crate::describe;
-use crate::shared::{Current, Exports, Observer};
+use crate::shared::{Current, Exports};
 
 mod checking;
 mod cloning;
@@ -302,34 +301,6 @@ impl Served {
 
     pub fn regroup(&self) -> RegroupStatus {
         self.regrouping.status()
-    }
-
-    /// Carries out a user's request about a clone of a tree. Tells `observer` about the new names.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the user has not named a source, the clone has already begun, or too many clones
-    /// are under way; [`Error::InUse`] while the program is about to be replaced; [`Error::ReadOnly`] on a
-    /// read-only mount.
-    pub(crate) fn carry_out_clone(
-        &self,
-        ino: InodeNo,
-        request: CloneRequest,
-        user: User,
-        observer: Box<dyn Observer>,
-    ) -> Result<()> {
-        let starts = matches!(request, CloneRequest::To(..));
-        let _starting = starts.then(|| self.start_job()).transpose()?;
-        self.cloning.carry_out(&self.volume(), ino, request, user, observer)
-    }
-
-    /// The status of a user's clone.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the server knows of no such clone.
-    pub(crate) fn clone_status(&self, token: u64, uid: u32) -> Result<CloneStatus> {
-        self.cloning.status(token, uid)
     }
 
     /// The running job, in words.
