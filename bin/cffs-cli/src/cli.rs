@@ -76,7 +76,6 @@ macro_rules! commands {
                 }
             }
 
-            /// Runs the command.
             pub fn run(self) -> anyhow::Result<ExitCode> {
                 match self {
                     $(Command::$command(command) => command.run($($definition)?),)*

@@ -24,7 +24,6 @@ use cffs_serve::served::shutdown::{Heard, ShutdownListener, ShutdownReport};
 use crate::mounts;
 use crate::output::note;
 
-/// The polling interval.
 pub const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server may take to notice that it has no users left.
 pub const NOTICE: Duration = Duration::from_secs(5);

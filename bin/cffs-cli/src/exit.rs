@@ -41,7 +41,6 @@ impl Kind {
         }
     }
 
-    /// The exit code for wrong usage.
     pub fn usage_code(self) -> ExitCode {
         ExitCode::from(match self {
             Kind::Ordinary => 2,

@@ -39,7 +39,6 @@ pub struct MountOptions {
     pub remount: bool,
     /// Whether to mount a block device, if possible.
     pub block_device: bool,
-    /// The transport of requests.
     pub transport: TransportChoice,
     /// How long a request or the device may take before the log reports the wait and its cause.
     pub stall: Duration,

@@ -292,7 +292,6 @@ pub fn pid_inside(pid: u32) -> u32 {
 pub struct Elsewhere {
     /// The PID of a process in that namespace.
     pub pid: u32,
-    /// The program of that process.
     pub program: String,
     /// The directory as seen by that process.
     pub directory: PathBuf,

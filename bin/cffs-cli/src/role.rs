@@ -13,7 +13,6 @@ pub enum Role {
     Server,
 }
 
-/// The role of this process.
 pub fn role() -> Role {
     match std::env::var_os(ROLE_VARIABLE).as_deref().and_then(|role| role.to_str()) {
         Some("monitor") => Role::Monitor,

@@ -11,7 +11,6 @@ use perf_event::{Builder, Counter};
 pub struct Instructions(io::Result<Counter>);
 
 impl Instructions {
-    /// Starts to count.
     pub fn start() -> Instructions {
         let counter = Builder::new(Hardware::INSTRUCTIONS).build();
         Instructions(counter.and_then(|mut counter| counter.enable().map(|()| counter)))

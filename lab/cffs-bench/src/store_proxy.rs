@@ -23,7 +23,6 @@ use serde::Serialize;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The path of the counters.
 pub const COUNTS_PATH: &str = "/.counts";
 
 #[derive(Clone, Copy, Debug)]

@@ -104,7 +104,6 @@ impl Contents {
         Ok(contents)
     }
 
-    /// The number of files.
     pub fn files(&self) -> usize {
         self.files.len()
     }

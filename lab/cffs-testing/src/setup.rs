@@ -40,7 +40,6 @@ pub fn recover(device: Arc<dyn BlockDevice>, options: OpenOptions) -> cffs::erro
     cffs::open(device, Arc::new(TestClock::default()), options)
 }
 
-/// Makes a file.
 pub fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> InodeNo {
     volume.make(&Caller::ROOT, dir, name.as_bytes(), &new(kind)).expect("made").ino
 }

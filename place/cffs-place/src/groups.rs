@@ -231,7 +231,6 @@ fn summary(volume: &Volume) -> Result<Vec<(u64, u64)>> {
     Ok(text.lines().filter_map(free_of_line).collect())
 }
 
-/// The name of the device.
 fn name_of(volume: &Volume) -> Result<OsString> {
     let node = node(volume.device).context("its device is unknown")?;
     Ok(node.file_name().context("its device is unknown")?.to_owned())

@@ -51,7 +51,6 @@ impl Requests {
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub path: PathBuf,
-    /// Its regular files.
     pub files: u64,
     pub bytes: u64,
     /// The requests of a cold read.

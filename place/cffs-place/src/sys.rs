@@ -310,7 +310,6 @@ pub const MAP_BLOCK_BITMAP: u64 = (b'f' as u64) << 32 | 3;
 
 const MAP_RECORDS: usize = 128;
 
-/// `struct fsmap_head`.
 #[repr(C)]
 struct MapHead {
     in_flags: u32,

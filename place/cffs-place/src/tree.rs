@@ -20,7 +20,6 @@ pub struct Directory {
     pub bytes: u64,
     /// Its regular files, in the order of their names.
     pub files: Vec<FileEntry>,
-    /// The bytes of all its names.
     pub names_bytes: u64,
     /// The number of its entries, of any kind.
     pub entries: u64,

@@ -39,7 +39,6 @@ pub struct User {
     pub uid: u32,
     /// The group, which new files belong to.
     pub gid: u32,
-    /// The other groups.
     pub groups: Vec<u32>,
     pub privileges: Privileges,
 }

@@ -34,7 +34,6 @@ pub struct LayoutReport {
 pub struct DirectoryReport {
     /// The path from the root of the tree; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// Regular files.
     pub files: u64,
     /// Those with contents in the inode.
     pub inline_files: u64,

@@ -43,7 +43,6 @@ const CLIENTS_MAX: usize = 16;
 pub struct Message {
     /// The attribute that the client would read or set on a mounted volume.
     pub name: String,
-    /// The value to set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

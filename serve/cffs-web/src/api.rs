@@ -44,7 +44,6 @@ const DIRECTORIES_MAX: usize = 100;
 
 type Answer = Result<Response, Refusal>;
 
-/// The routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let for_lookers = Router::new()
         .route("/api/v1/status", get(status))

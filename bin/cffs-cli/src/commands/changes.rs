@@ -170,7 +170,6 @@ fn of_mount(
     control::changes(directory, since, visit)
 }
 
-/// The printed list.
 struct List<'a> {
     of: &'a Changes,
     out: &'a mut Stdout,

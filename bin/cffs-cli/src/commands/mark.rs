@@ -101,7 +101,6 @@ impl Mark {
     }
 }
 
-/// The marks of a volume.
 pub fn marks(target: &Path) -> anyhow::Result<Vec<MarkStatus>> {
     if let Some(mounted) = names::mounted(target)? {
         return Ok(control::marks(&mounted.path)?);

@@ -130,7 +130,6 @@ struct Planned {
     journal: Option<Arc<dyn BlockDevice>>,
 }
 
-/// A feature, on or off.
 #[derive(Clone, Copy, Debug)]
 enum Feature {
     Embed(bool),

@@ -232,7 +232,6 @@ impl Mount {
         }
     }
 
-    /// Mounts the volume.
     fn mount(&self, access: Access, options: &MountOptions) -> anyhow::Result<Mounted> {
         if let Some(location) = image::location(&self.source)? {
             return self.mount_from_store(&location, options);

@@ -98,7 +98,6 @@ enum What {
 }
 
 impl QuotaCommand {
-    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let target = match &self.what {
             What::Set { target, .. } | What::Get { target, .. } | What::Remove { target } => {

@@ -60,7 +60,6 @@ enum What {
 }
 
 impl Snapshot {
-    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match &self.what {
             What::Create { kept } => {

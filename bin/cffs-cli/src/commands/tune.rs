@@ -154,7 +154,6 @@ impl Tune {
         given.contains(&true)
     }
 
-    /// The present settings.
     fn settings(&self) -> anyhow::Result<Value> {
         if let Some(mounted) = names::mounted(&self.target)? {
             return Ok(control::ask(&mounted.path, Question::Info)?["superblock"].take());

@@ -104,7 +104,6 @@ impl Image {
         Image { dirs: vec![Node::root(files.volume())], files }
     }
 
-    /// The volume.
     pub fn files(&self) -> &Files {
         &self.files
     }

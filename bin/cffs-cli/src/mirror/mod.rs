@@ -73,7 +73,6 @@ pub struct Item {
     pub mtime: Timestamp,
     /// The lower 12 bits of the mode.
     pub permissions: u32,
-    /// Owner.
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
@@ -91,7 +90,6 @@ pub struct Done {
     pub copied: u64,
     /// Their contents in bytes.
     pub bytes: u64,
-    /// Unchanged.
     pub same: u64,
     pub removed: u64,
     /// Not copied, or not removed.

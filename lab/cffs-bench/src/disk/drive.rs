@@ -28,7 +28,6 @@ const PATIENCE: u32 = 64;
 /// writes can arrive meanwhile.
 const DESTAGE_DELAY: Nanos = Nanos(10_000_000);
 
-/// The state of the drive.
 #[derive(Clone, Debug)]
 pub struct Drive {
     mechanics: Mechanics,

@@ -23,7 +23,6 @@ pub struct Track {
     pub surface: u32,
 }
 
-/// The place of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub track: Track,

@@ -16,7 +16,6 @@ use crate::workload::Phase;
 use crate::workload::contents::Contents;
 use crate::workload::random::Random;
 
-/// Directories of a set.
 const DIRECTORIES: u64 = 100;
 
 /// A set of files in a hundred directories, and how it is read.

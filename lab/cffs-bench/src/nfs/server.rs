@@ -30,7 +30,6 @@ const MOUNT_OF_GANESHA: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 20_048);
 /// How long a server may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The size of the volume.
 const VOLUME_BYTES: u64 = 1 << 30;
 /// The directory of nfs-ganesha's libraries in Debian's package.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
@@ -46,7 +45,6 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All servers.
     pub const ALL: [Contender; 3] =
         [Contender::Cffs, Contender::Ganesha, Contender::GaneshaDirsync];
 

@@ -47,11 +47,9 @@ pub trait Target {
     /// Switches the delays of the device off, or back on.
     fn set_free(&self, free: bool);
 
-    /// The counters of the device.
     fn counters(&self) -> Counters;
 }
 
-/// The size of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The files of the tree that is written to, read and listed.

@@ -28,7 +28,6 @@ pub struct Environment {
     pub machine: Machine,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
-    /// The contents of files.
     pub contents: String,
     /// The transport of FUSE requests, if there were any.
     pub transport: Option<Transport>,

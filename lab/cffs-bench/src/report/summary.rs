@@ -22,9 +22,7 @@ pub struct Row {
     pub files_per_sec_range: (f64, f64),
     /// Megabytes (10^6 bytes) of contents per second.
     pub megabytes_per_sec: f64,
-    /// Device requests per file.
     pub requests_per_file: Option<f64>,
-    /// Flushes of the device per file.
     pub flushes_per_file: Option<f64>,
     /// Instructions of the program per file, if they were counted.
     pub instructions_per_file: Option<f64>,

@@ -14,7 +14,6 @@ use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::workload::Session;
 use crate::workload::hot::Hot;
 
-/// The compared peers.
 pub const PEERS: [Peer; 3] = [Peer::Cffs, Peer::Null, Peer::Ext4];
 /// The phases of the report.
 pub const PHASES: [&str; 4] = ["create+write", "open+read", "stat", "unlink"];

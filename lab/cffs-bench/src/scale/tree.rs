@@ -14,7 +14,6 @@ use super::{Part, Plan, announce, stream};
 
 /// An upper estimate of the space that a file takes in an image, including metadata.
 const BYTES_PER_FILE: u64 = 1500;
-/// The smallest volume.
 const VOLUME_BYTES_MIN: u64 = 1 << 30;
 /// Directories that change before a crash.
 const CHANGED_DIRECTORIES: u64 = 10;
@@ -56,7 +55,6 @@ pub fn measure(plan: &Plan, files: u64) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// Makes a volume.
 pub(super) fn make(cffs: &Path, image: &Path, bytes: u64) -> Result<Costs> {
     let mut mkfs = Command::new(cffs);
     mkfs.args(["mkfs", "-q", "-s", &bytes.to_string()]).arg(image);

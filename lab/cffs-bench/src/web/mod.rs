@@ -31,7 +31,6 @@ use crate::workload::Site as _;
 use memory::MemoryGroup;
 use site::{Extent, Site, by_demand};
 
-/// The layout of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -95,7 +94,6 @@ pub struct Plan {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// The layout of the files.
     pub layout: Layout,
     pub memory_bytes: u64,
     pub requests: u64,

@@ -75,7 +75,6 @@ impl Site {
         Site { extent, files, made, pages, ranks }
     }
 
-    /// The number of files.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }

@@ -131,7 +131,6 @@ impl Workload {
     }
 }
 
-/// The failure of one workload.
 pub struct Failure {
     workload: Workload,
     seed: u64,

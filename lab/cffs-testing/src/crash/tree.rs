@@ -21,7 +21,6 @@ const IN_PLACE_BYTES: usize = 8192;
 /// The smallest piece that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub file_type: FileType,
@@ -74,7 +73,6 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The inode of each path.
     fn paths(&self) -> BTreeMap<Vec<u8>, InodeNo> {
         let mut paths = BTreeMap::new();
         let mut todo = vec![(InodeNo::ROOT, Vec::new())];

@@ -64,7 +64,6 @@ pub enum Contents {
     Nothing,
 }
 
-/// A file.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub file_type: FileType,

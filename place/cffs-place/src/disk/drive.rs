@@ -15,7 +15,6 @@ use crate::extents;
 
 /// A disk, one request at a time.
 pub trait Drive {
-    /// The size of the disk, in bytes.
     fn size_bytes(&self) -> u64;
 
     /// The smallest read, in bytes; offsets and lengths are multiples of it.

@@ -19,7 +19,6 @@ const ANSWERS_BYTES: usize = 32 << 10;
 /// After this many calls the program is told that they were carried out, even if others have arrived.
 const CALLS_SETTLED: u64 = 64;
 
-/// The requests of one session.
 pub(super) struct Requests<'a> {
     sessions: &'a Sessions,
     stream: &'a UnixStream,

@@ -11,7 +11,6 @@ use fuse_ring::protocol::FileHandle;
 use super::follow::{Following, ReadView};
 use crate::shared::Current;
 
-/// The served volume.
 pub(super) enum VolumeHandle {
     Fixed(Arc<Volume>),
     /// A volume that another program changes.

@@ -33,7 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The most jobs of one kind that a line lists; the rest are counted.
 const JOBS_NAMED_MAX: usize = 6;
 
-/// The kind of a call to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeviceCall {
     Read,

@@ -24,7 +24,6 @@ mod tests;
 
 /// The attribute of the root directory with the key.
 pub const KEY_ATTRIBUTE: &[u8] = b"trusted.cffs.nfs.key";
-/// The length of a handle.
 pub const HANDLE_BYTES: usize = 36;
 
 const KEY_BYTES: usize = 16;

@@ -54,7 +54,6 @@ enum Progress {
 pub struct Ticket(Arc<Slot>);
 
 impl Ticket {
-    /// Stores the reply.
     pub fn fill(self, reply: &[u8]) {
         *self.0.reply.lock() = Progress::Done(reply.to_vec());
     }

@@ -38,7 +38,6 @@ const FAILURE_CHARS_MAX: usize = 20_000;
 
 const UNKNOWN: Error = Error::Invalid("no source of a clone was named");
 
-/// A request about a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CloneRequest {
     /// The file is the source of the clone with this token.
@@ -102,7 +101,6 @@ pub struct CloneStatus {
     pub failure: Option<String>,
 }
 
-/// A requested clone.
 struct Clone {
     token: u64,
     uid: u32,

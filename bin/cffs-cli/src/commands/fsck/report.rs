@@ -15,7 +15,6 @@ mod tests;
 /// The maximum number of lines printed about problems, and about losses; the others are only counted.
 const LINES_MAX: usize = 1000;
 
-/// A report to print.
 pub(super) struct Printed<'a> {
     /// The name of the volume, as the caller gave it.
     pub name: &'a str,
@@ -29,7 +28,6 @@ pub(super) struct Printed<'a> {
 }
 
 impl Printed<'_> {
-    /// Prints the report.
     pub fn print(&self) -> anyhow::Result<()> {
         let (name, report) = (self.name, self.report);
         if let Some(damage) = &report.damage_seen {

@@ -52,7 +52,6 @@ enum TraceCommand {
 }
 
 impl Trace {
-    /// Runs the command.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             TraceCommand::Record(command) => command.run(),

@@ -140,7 +140,6 @@ pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
     serde_json::from_slice(&report).map_err(|_| AskError::NotMounted)
 }
 
-/// The marks of the volume of `path`.
 pub fn marks(path: &Path) -> Result<Vec<MarkStatus>, AskError> {
     serde_json::from_value(ask(path, Question::Marks)?).map_err(|_| AskError::NotMounted)
 }

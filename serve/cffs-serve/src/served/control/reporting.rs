@@ -30,7 +30,6 @@ const REPORTS_MAX: usize = 4;
 /// The longest list of changes, several million names: the server keeps it until it is read.
 const CHANGES_BYTES_MAX: usize = 256 << 20;
 
-/// A piece of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     pub what: Report<'a>,
