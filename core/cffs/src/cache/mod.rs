@@ -1,6 +1,6 @@
 //! The buffer cache: clean blocks by physical address, and changed blocks by logical address.
 //!
-//! A clean block has a physical identity and lives in [`BufferCache`]. A block that was changed has a logical
+//! A clean block has a physical identity and lives in [`CleanBlocks`]. A block that was changed has a logical
 //! identity, file and position, and lives in the [`Pages`] of its file: it may have no place on the device
 //! yet, since placement waits for write-back. Once an epoch has written it, it gets a physical identity
 //! (thesis 3; DESIGN: placement at write-back). [`WriteSet`] writes an epoch to the device in phases.
@@ -13,18 +13,18 @@
 //!
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!
-//! Invariants: a block in [`BufferCache`] equals the device's, except while pages in flight hide it during an
+//! Invariants: a block in [`CleanBlocks`] equals the device's, except while pages in flight hide it during an
 //! epoch, and except free blocks that were discarded. Each miss costs one request.
 //!
 //! Lock order: a segment's lock, then the segment's version, then the leaves: streams, density, the run
 //! queue.
 
 mod block;
+mod clean;
 mod cursor;
 mod density;
 mod expanded;
 mod pages;
-mod pinned;
 mod run_queue;
 mod stage;
 mod streams;
@@ -38,35 +38,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use block::Block;
+pub use clean::{CleanBlocks, PinnedBlocks};
 pub use cursor::{Cursor, Cursors, Growth};
 pub use pages::Pages;
-pub use pinned::PinnedBlocks;
 pub use stage::{CurrentStage, Stage};
 pub use write_set::{Phase, WriteSet};
 
 use crate::device::{BlockDevice, Journal};
 use crate::error::Result;
 use crate::format::LiveLayout;
-use crate::locality::LocalityHash;
-use crate::lock::{Mutex, Rank, Rule};
 use crate::padded::Counter;
-use crate::processors;
 use crate::runs;
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 use crate::waiter::Waiter;
+use clean::Fetched;
 use density::Density;
 pub use expanded::Expanded;
 use run_queue::RunQueue;
 use streams::Streams;
 use unwritten::Unwritten;
 
-/// Locks that keep two readers from reading one segment twice, and a reader from restoring blocks that a
-/// writer has just replaced.
-const SEGMENT_LOCKS: usize = 256;
-/// The number of parts of the cache; each has a lock.
-const PARTS_PER_CORE: usize = 4;
-const PART_BLOCKS_MIN: usize = 4096;
 /// The fewest blocks of a cache.
 const BLOCKS_MIN: u64 = 16;
 
@@ -107,45 +99,18 @@ struct Counters {
     discarded_bytes: AtomicU64,
 }
 
-/// Blocks by number. Those of a file are mostly adjacent, and so are their hashes.
-type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeighter, LocalityHash>;
-
-fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
-    // A part gets whole runs of blocks, so it must be large enough for many: otherwise one part is full while
-    // others have room.
-    let parts = processors::available() * PARTS_PER_CORE;
-    let options = quick_cache::OptionsBuilder::new()
-        .shards(parts.min(blocks / PART_BLOCKS_MIN).max(1))
-        .estimated_items_capacity(blocks)
-        .weight_capacity(blocks as u64)
-        .hot_allocation(hot_part)
-        .build()
-        .expect("capacities are given");
-    let lifecycle = quick_cache::sync::DefaultLifecycle::default();
-    Clean::with_options(options, quick_cache::UnitWeighter, LocalityHash::new(1), lifecycle)
-}
-
 fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
-}
-
-/// The contents of a run, and the counts of writes to its segments before it was read.
-struct Fetched<'a> {
-    first: BlockNo,
-    versions: Vec<u64>,
-    bytes: &'a [u8],
 }
 
 /// The cache of blocks that equal the device's, and the access to the device.
 pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
     layout: LiveLayout,
-    clean: Clean,
+    /// The blocks in memory.
+    pub clean: CleanBlocks,
     /// Expanded clusters.
     pub expanded: Expanded,
-    /// By segment, the number of writes that replaced blocks of it. Held while a segment is read.
-    segments: Vec<Mutex<()>>,
-    versions: Vec<Mutex<u64>>,
     streams: Streams,
     density: Density,
     queue: RunQueue,
@@ -157,7 +122,8 @@ pub struct BufferCache {
     /// Whether a miss reads neighbours.
     groups: bool,
     waiter: Arc<dyn Waiter>,
-    unwritten: Unwritten,
+    /// The fragments that must not be read from the device yet.
+    pub unwritten: Unwritten,
     counters: Counters,
 }
 
@@ -179,15 +145,13 @@ impl BufferCache {
         let blocks = blocks.max(BLOCKS_MIN) as usize;
         BufferCache {
             device,
-            clean: clean_blocks(blocks, tuning.reading.hot_cache_part),
+            clean: CleanBlocks::new(blocks, tuning.reading.hot_cache_part, &layout),
             expanded,
             tuning,
             horizon: AtomicU64::new(layout.blocks),
             stage: CurrentStage::default(),
             groups,
             waiter,
-            segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(Rank::Segment, ())).collect(),
-            versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(Rank::Version, 0)).collect(),
             streams: Streams::new(&tuning, block_bytes, layout.segment_blocks()),
             density: Density::new(&tuning, block_bytes),
             queue: RunQueue::new(&tuning, block_bytes),
@@ -223,16 +187,6 @@ impl BufferCache {
         }
     }
 
-    fn segment_of(&self, block: BlockNo) -> u64 {
-        block.0 / u64::from(self.layout.segment_blocks())
-    }
-
-    /// The block if it is in memory.
-    #[cfg(test)]
-    pub fn peek(&self, block: BlockNo) -> Option<Arc<Block>> {
-        self.clean.get(&block)
-    }
-
     /// An empty set of writes. Its blocks must not be read from the device before they are written.
     pub fn write_set(&self) -> WriteSet {
         WriteSet::expecting(self.unwritten.clone())
@@ -245,12 +199,12 @@ impl BufferCache {
 
     /// Whether the block is in memory.
     pub fn resident(&self, block: BlockNo) -> bool {
-        self.clean.contains_key(&block)
+        self.clean.map.contains_key(&block)
     }
 
     /// The block; a miss reads its neighbours in the segment as well, where files are grouped.
     pub fn read(&self, block: BlockNo) -> Result<Arc<Block>> {
-        match self.clean.get(&block) {
+        match self.clean.map.get(&block) {
             Some(hit) => Ok(self.found(block, hit, BlockNo(self.layout.blocks))),
             None => self.read_missing(block, 1, BlockNo(self.layout.blocks)),
         }
@@ -261,10 +215,10 @@ impl BufferCache {
     /// use: a scan touches each block of contents once and must not evict sectors, which are hit
     /// repeatedly.
     pub fn read_near(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
-        match self.clean.peek(&block) {
+        match self.clean.map.peek(&block) {
             Some(hit) if hit.take_prefetched() => Ok(self.found(block, hit, until)),
             Some(hit) => {
-                self.clean.get(&block);
+                self.clean.map.get(&block);
                 Ok(self.found(block, hit, until))
             }
             None => self.read_missing(block, wanted, until),
@@ -282,10 +236,9 @@ impl BufferCache {
     fn read_missing(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         count(&self.counters.misses, 1);
         self.queue.wait_for(block.0, || self.waiter.about_to_wait());
-        let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
-        let _reading = self.segments[segment].lock();
+        let _reading = self.clean.reading(block);
         // Another thread may have read the segment while this one waited.
-        match self.clean.get(&block) {
+        match self.clean.map.get(&block) {
             Some(hit) => {
                 if hit.take_mark() {
                     self.continue_stream(block.0, until);
@@ -324,22 +277,18 @@ impl BufferCache {
         let missing = |number: &u64| !self.resident(BlockNo(*number));
         let start = start.max(self.queue.idle_around(block.0).0.min(block.0));
         let first = (start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
-        (first, self.segment_end(block))
-    }
-
-    fn segment_end(&self, block: BlockNo) -> u64 {
-        (self.segment_of(block) + 1) * u64::from(self.layout.segment_blocks())
+        (first, self.clean.segment_end(block))
     }
 
     /// The bytes of the blocks that are in memory.
     pub fn resident_bytes(&self) -> u64 {
-        self.clean.weight() * u64::from(self.layout.block_bytes) + self.expanded.memory_bytes()
+        self.clean.map.weight() * u64::from(self.layout.block_bytes) + self.expanded.memory_bytes()
     }
 
     fn read_group(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         let (first, end) = self.group_around(block, wanted, until);
         self.queue.wait_for(block.0, || self.waiter.about_to_wait());
-        if let Some(found) = self.clean.get(&block) {
+        if let Some(found) = self.clean.map.get(&block) {
             return Ok(found);
         }
         match self.read_between(first, end, Some(block), 0) {
@@ -360,78 +309,21 @@ impl BufferCache {
     ) -> Result<Option<Arc<Block>>> {
         let mut buffer = vec![0; (end.0 - first.0) as usize * self.layout.block_bytes as usize];
         let fetched = self.fetch(first, end, &mut buffer)?;
-        Ok(self.take_over(&fetched, first.0..end.0, wanted, marked))
+        Ok(self.clean.take_over(&fetched, first.0..end.0, wanted, marked))
     }
 
     /// Reads a run with one request, into a buffer that is as long at least.
     fn fetch<'a>(&self, first: BlockNo, end: BlockNo, buffer: &'a mut [u8]) -> Result<Fetched<'a>> {
         assert!(first < end, "a request has a block at least");
-        let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
-        let versions =
-            segments.map(|s| *self.versions[s as usize % SEGMENT_LOCKS].lock()).collect();
+        let versions = self.clean.versions(first..end);
         let bytes = &mut buffer[..(end.0 - first.0) as usize * self.layout.block_bytes as usize];
-        self.waiter.about_to_wait();
-        self.device.read_at(self.layout.block_offset(first), bytes)?;
-        count(&self.counters.reads, 1);
-        count(&self.counters.read_bytes, bytes.len() as u64);
+        self.read_uncached(first, bytes)?;
         Ok(Fetched { first, versions, bytes })
-    }
-
-    /// Adds the missing blocks of a part of a run to the cache; returns the block `wanted`. The first use of
-    /// one of the first `marked` blocks of the run triggers the next run of the stream.
-    fn take_over(
-        &self,
-        fetched: &Fetched<'_>,
-        part: Range<u64>,
-        wanted: Option<BlockNo>,
-        marked: u64,
-    ) -> Option<Arc<Block>> {
-        let &Fetched { first, ref versions, bytes } = fetched;
-        let block_bytes = self.layout.block_bytes as usize;
-        assert!(!part.is_empty() && first.0 <= part.start, "a part of what was read");
-        assert!((part.end - first.0) as usize * block_bytes <= bytes.len(), "and no more");
-        let mut found = None;
-        let from = self.segment_of(BlockNo(part.start));
-        let skipped = (from - self.segment_of(first)) as usize;
-        let segments = from..=self.segment_of(BlockNo(part.end - 1));
-        for (segment, before) in segments.zip(&versions[skipped..]) {
-            let now = self.versions[segment as usize % SEGMENT_LOCKS].lock();
-            let first_of = segment * u64::from(self.layout.segment_blocks());
-            let end_of = first_of + u64::from(self.layout.segment_blocks());
-            for number in first_of.max(part.start)..end_of.min(part.end) {
-                let at = (number - first.0) as usize * block_bytes;
-                if (*now == *before || !Rule::VersionsCompared.holds())
-                    && !self.clean.contains_key(&BlockNo(number))
-                {
-                    let image = Block::new(&bytes[at..at + block_bytes]);
-                    if number - first.0 < marked {
-                        image.mark();
-                    }
-                    let is_wanted = Some(BlockNo(number)) == wanted;
-                    if !is_wanted {
-                        image.set_prefetched();
-                    }
-                    let image = Arc::new(image);
-                    if is_wanted {
-                        found = Some(image.clone());
-                    }
-                    self.clean.insert(BlockNo(number), image);
-                } else if let Some(block) = wanted.filter(|block| block.0 == number) {
-                    // A write replaced the block meanwhile: its version in memory counts, or if that was
-                    // evicted, the device's.
-                    found = self.clean.get(&block);
-                }
-            }
-        }
-        found
     }
 
     fn read_alone(&self, block: BlockNo) -> Result<Arc<Block>> {
         let mut bytes = vec![0; self.layout.block_bytes as usize];
-        self.waiter.about_to_wait();
-        self.device.read_at(self.layout.block_offset(block), &mut bytes)?;
-        count(&self.counters.reads, 1);
-        count(&self.counters.read_bytes, bytes.len() as u64);
+        self.read_uncached(block, &mut bytes)?;
         Ok(Arc::new(Block::new(&bytes)))
     }
 
@@ -447,8 +339,11 @@ impl BufferCache {
             let end = (block.0 + 1..end).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
             return (block, BlockNo(end));
         }
-        let (first, segment_end) =
-            if self.groups { self.group_start(block) } else { (block.0, self.segment_end(block)) };
+        let (first, segment_end) = if self.groups {
+            self.group_start(block)
+        } else {
+            (block.0, self.clean.segment_end(block))
+        };
         let window = self.streams.window(first, segment_end);
         let limit = (segment_end - segment_blocks + window.max(segment_blocks))
             .min(self.horizon())
@@ -485,20 +380,6 @@ impl BufferCache {
             runs::append(&mut missed, number..number + 1, gap);
         }
         self.prefetch(missed, Class::Files);
-    }
-
-    /// Adds blocks that were just written, as the device's new contents.
-    pub fn install(&self, block: BlockNo, image: Arc<Block>) {
-        let mut version = self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock();
-        *version += 1;
-        self.clean.insert(block, image);
-    }
-
-    /// Forgets a block, so that the next read asks the device.
-    pub fn forget(&self, block: BlockNo) {
-        let mut version = self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock();
-        *version += 1;
-        self.clean.remove(&block);
     }
 
     /// Reads past the cache, for structures that their user keeps decoded.
@@ -555,7 +436,7 @@ impl BufferCache {
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, bytes.len() as u64);
         for number in first.0..first.0 + bytes.len() as u64 / u64::from(self.layout.block_bytes) {
-            self.forget(BlockNo(number));
+            self.clean.forget(BlockNo(number));
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{BufferCache, SEGMENT_LOCKS};
+use super::BufferCache;
 use crate::device::LongBuffer;
 use crate::error::Result;
 use crate::lock::{self, Condvar, Mutex, Rank, Rule};
@@ -293,20 +293,19 @@ impl BufferCache {
         let mut buffer = LongBuffer::new(request_bytes);
         while let Some(run) = self.queue.next() {
             let marked = if run.triggers { self.marked_blocks() } else { 0 };
-            let segment = self.segment_of(BlockNo(run.first)) as usize % SEGMENT_LOCKS;
-            let _segment =
-                (!Rule::ServedWithoutSegment.holds()).then(|| self.segments[segment].lock());
+            let first = BlockNo(run.first);
+            let _segment = (!Rule::ServedWithoutSegment.holds()).then(|| self.clean.reading(first));
             let fetched = {
                 let _for = trace::read_ahead_for(run.cause);
-                self.fetch(BlockNo(run.first), BlockNo(run.end), buffer.bytes())
+                self.fetch(first, BlockNo(run.end), buffer.bytes())
             };
             self.queue.left_device(run);
             let mut at = run.first;
             if let Ok(fetched) = fetched {
                 while at < run.end {
                     let to = run.end.min(at + self.short_blocks());
-                    self.take_over(&fetched, at..to, None, marked);
-                    self.let_stay(at..to, run.class);
+                    self.clean.take_over(&fetched, at..to, None, marked);
+                    self.clean.let_stay(at..to, run.class);
                     self.queue.done(at, to);
                     at = to;
                 }
@@ -364,7 +363,7 @@ impl BufferCache {
         while next < run.end {
             let to = run.end.min(next + longest.max(1));
             self.read_between(BlockNo(next), BlockNo(to), None, 0)?;
-            self.let_stay(next..to, class);
+            self.clean.let_stay(next..to, class);
             next = to;
         }
         Ok(())
@@ -378,18 +377,6 @@ impl BufferCache {
         let is_whole = longest < 2 * short || self.queue.is_parallel;
         let short = if is_whole { longest } else { short };
         self.queue.push(run, short, false, class);
-    }
-
-    /// Metadata counts as used, so that it outlasts blocks that are used once: it is small, and it is read
-    /// before the contents of all directories. It is marked twice, since the cache ignores the first use when
-    /// it promotes a block.
-    fn let_stay(&self, run: Range<u64>, class: Class) {
-        if class == Class::Metadata {
-            for block in run.map(BlockNo) {
-                self.clean.get(&block);
-                self.clean.get(&block);
-            }
-        }
     }
 
     /// Queues the next run of a stream when its last run is used.

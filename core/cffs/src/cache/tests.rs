@@ -187,7 +187,7 @@ fn a_stream_is_prefetched_and_each_block_read_once() {
     let (_, cache) = cache();
     cache.with_prefetch(2, || {
         (0..32).for_each(|number| check(&cache, number));
-        eventually("what follows is prefetched", || cache.peek(BlockNo(32)).is_some());
+        eventually("what follows is prefetched", || cache.resident(BlockNo(32)));
         (32..BLOCKS).for_each(|number| check(&cache, number));
     });
     let stats = cache.stats();
@@ -323,7 +323,7 @@ fn a_reader_waits_for_a_block_in_flight() {
         cache.prefetch_run(100..3000, Class::Files).unwrap();
         cache.prefetch_run(50..1100, Class::Files).unwrap();
         [2999, 1500, 60, 100].into_iter().for_each(|number| check(&cache, number));
-        eventually("all of it comes", || (50..3000).all(|n| cache.peek(BlockNo(n)).is_some()));
+        eventually("all of it comes", || (50..3000).all(|n| cache.resident(BlockNo(n))));
     });
     assert_eq!(cache.stats().read_bytes, 2950 * u64::from(BLOCK), "each block is read once");
 }
@@ -338,7 +338,7 @@ fn runs_reach_the_device_in_order_with_any_reader() {
     cache.with_prefetch(4, || {
         cache.prefetch_run(0..2048, Class::Files).unwrap();
         cache.prefetch_run(3000..4000, Class::Files).unwrap();
-        let all = || (0..2048).chain(3000..4000).all(|n| cache.peek(BlockNo(n)).is_some());
+        let all = || (0..2048).chain(3000..4000).all(|n| cache.resident(BlockNo(n)));
         eventually("all of it comes", all);
     });
     let reads = device.reads.lock();
@@ -375,7 +375,7 @@ fn without_threads_a_run_is_read_by_its_reader() {
     assert_eq!(cache.stats().reads, 2);
     cache.with_prefetch(2, || {});
     cache.prefetch_run(2000..2100, Class::Files).unwrap();
-    assert!(cache.peek(BlockNo(2099)).is_some(), "the threads have ended");
+    assert!(cache.resident(BlockNo(2099)), "the threads have ended");
 }
 
 #[test]
@@ -403,18 +403,18 @@ fn only_the_reader_of_a_bad_block_gets_its_error() {
 fn a_reader_at_random_is_given_the_region_in_which_it_missed_before() {
     let (_, cache) = cache();
     [100, 2048, 400, 900].into_iter().for_each(|number| check(&cache, number));
-    assert!((0..1024).all(|number| cache.peek(BlockNo(number)).is_some()), "four mebibytes");
+    assert!((0..1024).all(|number| cache.resident(BlockNo(number))), "four mebibytes");
     // Elsewhere, a miss still costs one segment.
-    let there = (1024..BLOCKS).filter(|number| cache.peek(BlockNo(*number)).is_some());
+    let there = (1024..BLOCKS).filter(|number| cache.resident(BlockNo(*number)));
     assert_eq!(there.collect::<Vec<u64>>(), (2048..2064).collect::<Vec<u64>>());
     let stats = cache.stats();
     // The few blocks of it that were cached are read again.
     assert_eq!((stats.reads, stats.read_bytes), (4, (3 * 16 + 1024) * u64::from(BLOCK)));
     // There the second miss is enough, since the reader continues.
     check(&cache, 2500);
-    assert!((2048..3072).all(|number| cache.peek(BlockNo(number)).is_some()), "the next four");
+    assert!((2048..3072).all(|number| cache.resident(BlockNo(number))), "the next four");
     [3500, 3100].into_iter().for_each(|number| check(&cache, number));
-    assert!((3072..4096).all(|number| cache.peek(BlockNo(number)).is_some()), "and the next");
+    assert!((3072..4096).all(|number| cache.resident(BlockNo(number))), "and the next");
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn prefetched_sectors_outlast_the_contents_of_a_tree() {
     cache.prefetch_run(1024..1088, Class::Metadata).unwrap();
     contents(1088..BLOCKS);
     // The cache is divided by hashes, not quite evenly.
-    let stayed = (1024..1088).filter(|number| cache.peek(BlockNo(*number)).is_some()).count();
+    let stayed = (1024..1088).filter(|number| cache.resident(BlockNo(*number))).count();
     assert!(stayed > 56, "{stayed} of 64");
 }
 
@@ -507,7 +507,7 @@ fn pinned_blocks_are_restored_unless_they_were_rewritten() {
     let mut kept = PinnedBlocks::default();
     for number in [10, 200, 300] {
         check(&cache, number);
-        cache.pin(number..number + 1, &mut kept);
+        cache.clean.pin(number..number + 1, &mut kept);
     }
     let mut writes = WriteSet::default();
     let mut image = Block::zeroed(BLOCK as usize);
@@ -516,14 +516,14 @@ fn pinned_blocks_are_restored_unless_they_were_rewritten() {
     writes.commit(&cache).unwrap();
     let is_there = |number| cache.resident(BlockNo(number));
     // Reads of other blocks take their place.
-    [10, 200, 300].into_iter().for_each(|number| drop(cache.clean.remove(&BlockNo(number))));
+    [10, 200, 300].into_iter().for_each(|number| drop(cache.clean.map.remove(&BlockNo(number))));
 
-    cache.restore(&kept);
+    cache.clean.restore(&kept);
     let before = cache.stats().reads;
     [10, 300].into_iter().for_each(|number| check(&cache, number));
     assert_eq!(cache.stats().reads, before, "they have come back");
     assert_eq!(cache.read(BlockNo(200)).unwrap()[..8], 7_u64.to_le_bytes(), "as it was before");
 
-    cache.unpin(kept);
+    cache.clean.unpin(kept);
     assert!(![10, 200, 300].into_iter().any(is_there), "no reader needs them again");
 }

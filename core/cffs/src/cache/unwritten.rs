@@ -5,7 +5,6 @@
 //! vnode keeps its attributes and its map until their epoch is on the device. A reader that reads such a
 //! fragment from the device would get the data of an earlier owner.
 
-use super::BufferCache;
 use crate::format::Layout;
 use crate::units::{BlockNo, FragRun};
 
@@ -66,14 +65,14 @@ pub(super) fn fragments(first: u64, count: u64) -> u64 {
     all << first
 }
 
-impl BufferCache {
+impl Unwritten {
     /// Fails if a set that is not on the device yet covers part of this run.
     ///
     /// # Panics
     ///
     /// In builds with debug assertions, if it does.
     #[inline]
-    pub fn assert_written(&self, layout: &Layout, run: FragRun) {
+    pub fn assert_none_in(&self, layout: &Layout, run: FragRun) {
         if !cfg!(debug_assertions) || run.len == 0 {
             return;
         }
@@ -83,7 +82,7 @@ impl BufferCache {
             let first = start.max(block * per_block);
             let count = end.min((block + 1) * per_block) - first;
             let covered = fragments(first - block * per_block, count);
-            let is_unwritten = self.unwritten.has(BlockNo(block), covered);
+            let is_unwritten = self.has(BlockNo(block), covered);
             assert!(!is_unwritten, "{run:?} is read from the device before it is written there");
         }
     }

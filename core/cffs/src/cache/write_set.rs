@@ -266,7 +266,7 @@ impl WriteSet {
             return Ok(false);
         }
         for (number, image) in record {
-            cache.install(number, image);
+            cache.clean.install(number, image);
         }
         Ok(true)
     }
@@ -300,7 +300,7 @@ fn write_run(cache: &BufferCache, first: BlockNo, run: &mut Vec<Arc<Block>>) -> 
     }
     cache.write_run(first, run)?;
     for (number, image) in (first.0..).zip(run.drain(..)) {
-        cache.install(BlockNo(number), image);
+        cache.clean.install(BlockNo(number), image);
     }
     Ok(())
 }

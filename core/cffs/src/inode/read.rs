@@ -128,7 +128,7 @@ impl<'a> Contents<'a> {
 
     /// The expanded contents of a cluster, if a file shows some of them.
     fn expand_shown(&self, file: &VnodeState, run: FragRun) -> Result<Arc<Vec<u8>>> {
-        self.cache.assert_written(self.layout, run);
+        self.cache.unwritten.assert_none_in(self.layout, run);
         if let Some(raw) = self.cache.expanded.get(run.start) {
             return Ok(raw);
         }
@@ -179,7 +179,7 @@ impl<'a> Contents<'a> {
         let end = at + len;
         let first = FragNo(at / fragment_bytes);
         let fragments = end.div_ceil(fragment_bytes) - first.0;
-        self.cache.assert_written(self.layout, FragRun::new(first, fragments as u32));
+        self.cache.unwritten.assert_none_in(self.layout, FragRun::new(first, fragments as u32));
         let numbers: Range<u64> = at / block_bytes..end.div_ceil(block_bytes);
         let mut gathered = [const { None }; GATHERED_BLOCKS];
         for first in numbers.clone().step_by(GATHERED_BLOCKS) {
@@ -202,7 +202,7 @@ impl<'a> Contents<'a> {
     /// A whole block of a file from the device or the cache.
     pub fn read_whole(&self, number: BlockNo) -> Result<Arc<Block>> {
         let run = FragRun::new(self.layout.block_start(number), self.layout.block_fragments());
-        self.cache.assert_written(self.layout, run);
+        self.cache.unwritten.assert_none_in(self.layout, run);
         self.cache.read(number)
     }
 

@@ -549,17 +549,17 @@ impl Regrouping<'_> {
                 }
                 Err(_) => lost += 1,
             }
-            file.blocks.iter().for_each(|run| cache.pin(run.clone(), &mut kept));
+            file.blocks.iter().for_each(|run| cache.clean.pin(run.clone(), &mut kept));
         }
         // Blocks evicted meanwhile return, since a read with the gate closed would delay all changes.
-        cache.restore(&kept);
+        cache.clean.restore(&kept);
         vnodes.sort_unstable_by_key(|(rank, ..)| *rank);
         let vnodes = vnodes.into_iter().map(|(_, vnode, learned)| (vnode, learned));
         let Some(Moved { files, damaged }) = regrouper.move_together(vnodes, unit.fragments)?
         else {
             return Ok(Step::NoRoom);
         };
-        cache.unpin(kept);
+        cache.clean.unpin(kept);
         self.progress.damaged += lost + damaged;
         Ok(Step::Moved(files))
     }
