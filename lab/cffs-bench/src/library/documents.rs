@@ -61,90 +61,91 @@ pub enum Known {
 /// How often the observed reader reads all documents.
 const ROUNDS: u64 = 4;
 
-impl LibraryPlan {
-    /// Creates documents on a volume with this policy, and regroups the volume as `known` says. Then measures
-    /// three ways to read the contents of documents: some, each from cold caches; `reads` in random order,
-    /// with a small cache; and every directory, with a cache of the default size.
-    pub fn documents(
-        &self,
-        (peer, policy): (Peer, Policy),
-        (made, known): (Made, Known),
-        (documents, reads): (u64, u64),
-    ) -> Result<Vec<Phase>> {
-        let disk = self.disk_with(peer, policy)?;
-        self.make_documents(&disk, made, known == Known::Hint, documents)?;
-        if matches!(known, Known::List | Known::Use) {
-            self.regroup_documents(&disk, known, documents)?;
-        }
-        let mut random = Random::new(self.seed ^ 2);
-        let (mut alone, mut seconds) = (Counters::default(), 0.0);
-        for _ in 0..ALONE {
-            let read = read_documents(&disk, &[random.below(documents)])?;
-            alone = alone.plus(&read.device.unwrap_or_default());
-            seconds += read.seconds;
-        }
-        let chosen: Vec<u64> = (0..reads).map(|_| random.below(documents)).collect();
-        let many = read_documents(&disk, &chosen)?;
-        let (files, device) = (ALONE, Some(alone));
-        let alone = Phase { name: String::from("alone"), files, seconds, device, ..many.clone() };
-        let scan = phase(&disk, ("directories", DIRECTORIES, 0), |volume| {
-            walk(volume, InodeNo::ROOT, true, true).map(drop)
-        })?;
-        Ok(vec![alone, many, scan])
+/// Creates documents on a volume with this policy, and regroups the volume as `known` says. Then measures
+/// three ways to read the contents of documents: some, each from cold caches; `reads` in random order,
+/// with a small cache; and every directory, with a cache of the default size.
+pub fn measure(
+    plan: &LibraryPlan,
+    (peer, policy): (Peer, Policy),
+    (made, known): (Made, Known),
+    (documents, reads): (u64, u64),
+) -> Result<Vec<Phase>> {
+    let disk = plan.disk_with(peer, policy)?;
+    make_documents(plan, &disk, made, known == Known::Hint, documents)?;
+    if matches!(known, Known::List | Known::Use) {
+        regroup_documents(plan, &disk, known, documents)?;
     }
-
-    fn make_documents(&self, disk: &Disk, made: Made, hinted: bool, documents: u64) -> Result<()> {
-        let contents = Contents::new(self.seed, SIZE_MAX);
-        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
-        phase_with(disk, CACHE_BYTES, ("prepare", 0, 0), |volume| {
-            for directory in 0..DIRECTORIES {
-                make(volume, InodeNo::ROOT, &format!("d{directory:02}"), NewKind::Directory)?;
-            }
-            for number in 0..documents * PARTS {
-                let (document, part, epoch) = match made {
-                    Made::Whole => (number / PARTS, number % PARTS, EPOCH_DOCUMENTS * PARTS),
-                    Made::PartByPart => (number % documents, number / documents, documents),
-                };
-                let hint = hinted.then(|| format!("document {document}"));
-                let size = sizes.sample(&mut random) as usize;
-                add(volume, &path(document, part), hint, contents.of(number, size))?;
-                if number % epoch == epoch - 1 {
-                    volume.sync()?;
-                }
-            }
-            Ok(())
-        })?;
-        Ok(())
+    let mut random = Random::new(plan.seed ^ 2);
+    let (mut alone, mut seconds) = (Counters::default(), 0.0);
+    for _ in 0..ALONE {
+        let read = read_documents(&disk, &[random.below(documents)])?;
+        alone = alone.plus(&read.device.unwrap_or_default());
+        seconds += read.seconds;
     }
+    let chosen: Vec<u64> = (0..reads).map(|_| random.below(documents)).collect();
+    let many = read_documents(&disk, &chosen)?;
+    let (files, device) = (ALONE, Some(alone));
+    let alone = Phase { name: String::from("alone"), files, seconds, device, ..many.clone() };
+    let scan = phase(&disk, ("directories", DIRECTORIES, 0), |volume| {
+        walk(volume, InodeNo::ROOT, true, true).map(drop)
+    })?;
+    Ok(vec![alone, many, scan])
 }
 
-impl LibraryPlan {
-    /// Regroups documents by a list, or after observing a reader that reads all of them several times, each
-    /// time in another random order.
-    fn regroup_documents(&self, disk: &Disk, known: Known, documents: u64) -> Result<()> {
-        let observe = known == Known::Use;
-        let options = OpenOptions { observe, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
-        let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?;
-        let (mut random, mut buffer) = (Random::new(self.seed ^ 3), vec![0; READ]);
-        let mut order: Vec<u64> = (0..documents).collect();
-        let mut files = Vec::new();
-        for _ in 0..ROUNDS {
-            random.shuffle(&mut order);
-            files.clear();
-            let parts =
-                order.iter().flat_map(|document| (0..PARTS).map(move |part| (*document, part)));
-            for at in parts.map(|(document, part)| path(document, part)) {
-                let file = find(&volume, &at)?;
-                read_all(&volume, file, &mut buffer)?;
-                volume.release(file, 1);
-                files.push(file);
+fn make_documents(
+    plan: &LibraryPlan,
+    disk: &Disk,
+    made: Made,
+    hinted: bool,
+    documents: u64,
+) -> Result<()> {
+    let contents = Contents::new(plan.seed, SIZE_MAX);
+    let (sizes, mut random) = (LogNormal::sources(), Random::new(plan.seed));
+    phase_with(disk, CACHE_BYTES, ("prepare", 0, 0), |volume| {
+        for directory in 0..DIRECTORIES {
+            make(volume, InodeNo::ROOT, &format!("d{directory:02}"), NewKind::Directory)?;
+        }
+        for number in 0..documents * PARTS {
+            let (document, part, epoch) = match made {
+                Made::Whole => (number / PARTS, number % PARTS, EPOCH_DOCUMENTS * PARTS),
+                Made::PartByPart => (number % documents, number / documents, documents),
+            };
+            let hint = hinted.then(|| format!("document {document}"));
+            let size = sizes.sample(&mut random) as usize;
+            add(volume, &path(document, part), hint, contents.of(number, size))?;
+            if number % epoch == epoch - 1 {
+                volume.sync()?;
             }
         }
-        let (regroup, go_on) = (RegroupOptions::default(), &mut |_: &_| ControlFlow::Continue(()));
-        let what = if observe { Scattered::Used } else { Scattered::Files(&files) };
-        volume.regroup(what, &regroup, go_on)?;
-        Ok(volume.close()?)
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Regroups documents by a list, or after observing a reader that reads all of them several times, each
+/// time in another random order.
+fn regroup_documents(plan: &LibraryPlan, disk: &Disk, known: Known, documents: u64) -> Result<()> {
+    let observe = known == Known::Use;
+    let options = OpenOptions { observe, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
+    let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?;
+    let (mut random, mut buffer) = (Random::new(plan.seed ^ 3), vec![0; READ]);
+    let mut order: Vec<u64> = (0..documents).collect();
+    let mut files = Vec::new();
+    for _ in 0..ROUNDS {
+        random.shuffle(&mut order);
+        files.clear();
+        let parts = order.iter().flat_map(|document| (0..PARTS).map(move |part| (*document, part)));
+        for at in parts.map(|(document, part)| path(document, part)) {
+            let file = find(&volume, &at)?;
+            read_all(&volume, file, &mut buffer)?;
+            volume.release(file, 1);
+            files.push(file);
+        }
     }
+    let (regroup, go_on) = (RegroupOptions::default(), &mut |_: &_| ControlFlow::Continue(()));
+    let what = if observe { Scattered::Used } else { Scattered::Files(&files) };
+    volume.regroup(what, &regroup, go_on)?;
+    Ok(volume.close()?)
 }
 
 /// Reads the contents of documents one after the other, without counting the costs of finding them.

@@ -10,7 +10,7 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::units::InodeNo;
 use cffs::vfs::{AtimeMode, Caller, NewKind, OpenOptions, Volume};
 
-use super::trees::Tree;
+use super::trees::{self, Tree};
 use super::{Disk, LibraryPlan, make};
 use crate::disk::{Counters, Nanos};
 use crate::peer::Peer;
@@ -78,7 +78,8 @@ struct Client {
 impl Load {
     /// Serves the load on a volume with a tree, stops without closing the volume, and recovers it.
     pub fn crash(&self, plan: &LibraryPlan) -> Result<Served> {
-        let (disk, _) = plan.grown(Peer::Cffs, Tree::Fresh { files: self.files }, DIRECTORIES)?;
+        let (disk, _) =
+            trees::grown(plan, Peer::Cffs, Tree::Fresh { files: self.files }, DIRECTORIES)?;
         let mut served = self.serve(&disk, plan.seed)?;
         served.recovery = checked(&disk, Repair::Preen, false)?;
         served.full_check = checked(&disk, Repair::No, true)?;

@@ -59,83 +59,86 @@ fn object_bytes(source: &SourceFile) -> u64 {
     (source.size * 2).min(SIZE_MAX as u64)
 }
 
-impl LibraryPlan {
-    /// Runs the programs over a tree of `files` files, on a volume that may have others.
-    pub fn programs(&self, disk: &Disk, files: u64) -> Result<Vec<Phase>> {
-        let tree = self.sources(files);
-        let mut phases = self.built(disk, &tree)?;
-        phases.push(search(disk, OpenOptions::default(), &tree)?);
-        phases.push(phase(disk, ("clean", compiled(&tree).count() as u64, 0), |volume| {
-            for (_, file) in compiled(&tree) {
-                let dir = descend(volume, &file.path, false)?;
-                volume.unlink(&Caller::ROOT, dir, format!("{}.o", file.name).as_bytes())?;
-                volume.release(dir, 1);
-            }
-            Ok(())
-        })?);
-        phases.push(phase(disk, ("remove", files, 0), |volume| {
-            remove(volume, InodeNo::ROOT, TOP.as_bytes())
-        })?);
-        Ok(phases)
-    }
+/// Runs the programs over a tree of `files` files, on a volume that may have others.
+pub fn measure(plan: &LibraryPlan, disk: &Disk, files: u64) -> Result<Vec<Phase>> {
+    let tree = sources(plan, files);
+    let mut phases = built(plan, disk, &tree)?;
+    phases.push(search(disk, OpenOptions::default(), &tree)?);
+    phases.push(phase(disk, ("clean", compiled(&tree).count() as u64, 0), |volume| {
+        for (_, file) in compiled(&tree) {
+            let dir = descend(volume, &file.path, false)?;
+            volume.unlink(&Caller::ROOT, dir, format!("{}.o", file.name).as_bytes())?;
+            volume.release(dir, 1);
+        }
+        Ok(())
+    })?);
+    phases.push(phase(disk, ("remove", files, 0), |volume| {
+        remove(volume, InodeNo::ROOT, TOP.as_bytes())
+    })?);
+    Ok(phases)
+}
 
-    /// Searches a built tree on a new volume, with changed figures.
-    pub fn search(&self, peer: Peer, files: u64, tune: fn(&mut Tuning)) -> Result<Phase> {
-        let (disk, tree) = (self.disk(peer)?, self.sources(files));
-        self.built(&disk, &tree)?;
-        search(&disk, OpenOptions { tune, ..OpenOptions::default() }, &tree)
-    }
+/// Searches a built tree on a new volume, with changed figures.
+pub fn search_tuned(
+    plan: &LibraryPlan,
+    peer: Peer,
+    files: u64,
+    tune: fn(&mut Tuning),
+) -> Result<Phase> {
+    let (disk, tree) = (plan.disk(peer)?, sources(plan, files));
+    built(plan, &disk, &tree)?;
+    search(&disk, OpenOptions { tune, ..OpenOptions::default() }, &tree)
+}
 
-    /// Checks out and compiles a tree.
-    fn built(&self, disk: &Disk, tree: &[SourceFile]) -> Result<Vec<Phase>> {
-        let files = tree.len() as u64;
-        let contents = Contents::new(self.seed, SIZE_MAX);
-        let mut random = Random::new(self.seed ^ 1);
-        let bytes = tree.iter().map(|file| file.size).sum();
-        let mut phases = vec![phase(disk, ("check out", files, bytes), |volume| {
-            make(volume, InodeNo::ROOT, TOP, NewKind::Directory)?;
-            for (i, file) in (0..).zip(tree) {
-                let dir = descend(volume, &file.path, true)?;
-                write(volume, dir, &file.name, contents.of(i, file.size as usize))?;
-                volume.release(dir, 1);
+/// Checks out and compiles a tree.
+fn built(plan: &LibraryPlan, disk: &Disk, tree: &[SourceFile]) -> Result<Vec<Phase>> {
+    let files = tree.len() as u64;
+    let contents = Contents::new(plan.seed, SIZE_MAX);
+    let mut random = Random::new(plan.seed ^ 1);
+    let bytes = tree.iter().map(|file| file.size).sum();
+    let mut phases = vec![phase(disk, ("check out", files, bytes), |volume| {
+        make(volume, InodeNo::ROOT, TOP, NewKind::Directory)?;
+        for (i, file) in (0..).zip(tree) {
+            let dir = descend(volume, &file.path, true)?;
+            write(volume, dir, &file.name, contents.of(i, file.size as usize))?;
+            volume.release(dir, 1);
+        }
+        Ok(())
+    })?];
+    let (count, objects) =
+        (compiled(tree).count() as u64, compiled(tree).map(|s| object_bytes(s.1)).sum());
+    phases.push(phase(disk, ("compile", count, objects), |volume| {
+        let mut buffer = vec![0; READ];
+        for (i, file) in compiled(tree) {
+            read_file(volume, file, &mut buffer)?;
+            for _ in 0..HEADERS.min(files / 2) {
+                let header = random.below(files / 2) as usize * 2 + 1;
+                read_file(volume, &tree[header], &mut buffer)?;
             }
-            Ok(())
-        })?];
-        let (count, objects) =
-            (compiled(tree).count() as u64, compiled(tree).map(|s| object_bytes(s.1)).sum());
-        phases.push(phase(disk, ("compile", count, objects), |volume| {
-            let mut buffer = vec![0; READ];
-            for (i, file) in compiled(tree) {
-                read_file(volume, file, &mut buffer)?;
-                for _ in 0..HEADERS.min(files / 2) {
-                    let header = random.below(files / 2) as usize * 2 + 1;
-                    read_file(volume, &tree[header], &mut buffer)?;
-                }
-                let dir = descend(volume, &file.path, false)?;
-                let object = contents.of(i as u64 + 1, object_bytes(file) as usize);
-                write(volume, dir, &format!("{}.o", file.name), object)?;
-                volume.release(dir, 1);
-            }
-            Ok(())
-        })?);
-        Ok(phases)
-    }
+            let dir = descend(volume, &file.path, false)?;
+            let object = contents.of(i as u64 + 1, object_bytes(file) as usize);
+            write(volume, dir, &format!("{}.o", file.name), object)?;
+            volume.release(dir, 1);
+        }
+        Ok(())
+    })?);
+    Ok(phases)
+}
 
-    /// A tree in which a new directory is created, at a random place, after every few files.
-    fn sources(&self, files: u64) -> Vec<SourceFile> {
-        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
-        let mut directories = vec![vec![TOP.to_owned()]];
-        let file = |i: u64| {
-            if i.is_multiple_of(FILES_EACH) {
-                let mut path = directories[random.index(directories.len())].clone();
-                path.push(format!("dir{i:05}"));
-                directories.push(path);
-            }
-            let path = directories[directories.len() - 1].clone();
-            SourceFile { path, name: format!("file{i:05}.c"), size: sizes.sample(&mut random) }
-        };
-        (0..files).map(file).collect()
-    }
+/// A tree in which a new directory is created, at a random place, after every few files.
+fn sources(plan: &LibraryPlan, files: u64) -> Vec<SourceFile> {
+    let (sizes, mut random) = (LogNormal::sources(), Random::new(plan.seed));
+    let mut directories = vec![vec![TOP.to_owned()]];
+    let file = |i: u64| {
+        if i.is_multiple_of(FILES_EACH) {
+            let mut path = directories[random.index(directories.len())].clone();
+            path.push(format!("dir{i:05}"));
+            directories.push(path);
+        }
+        let path = directories[directories.len() - 1].clone();
+        SourceFile { path, name: format!("file{i:05}.c"), size: sizes.sample(&mut random) }
+    };
+    (0..files).map(file).collect()
 }
 
 /// Looks up a directory by its path, creating missing directories if `make_missing`; the caller must release

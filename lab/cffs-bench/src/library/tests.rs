@@ -66,7 +66,7 @@ fn a_large_file_moves_all_its_bytes() {
 /// Requests of each walk over a small tree: find, du, scan.
 fn walks(tree: Tree, size: u64, directories: u64) -> Vec<f64> {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size, ..plan(1) };
-    let phases = plan.walks(Peer::Cffs, tree, directories).unwrap();
+    let phases = trees::walks(&plan, Peer::Cffs, tree, directories, 0).unwrap();
     phases.iter().map(|p| p.device.unwrap().requests() as f64 / p.files as f64).collect()
 }
 
@@ -91,7 +91,7 @@ fn a_fresh_tree_is_read_in_sweeps() {
 fn a_fresh_tree_is_prefetched_in_long_requests() {
     let tree = Tree::Fresh { files: 8_000 };
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1 << 30, ..plan(1) };
-    let phases = plan.walks_with(Peer::Cffs, tree, 80, 2).unwrap();
+    let phases = trees::walks(&plan, Peer::Cffs, tree, 80, 2).unwrap();
     let requests = phases[2].device.unwrap().requests();
     assert!(requests * 50 <= 8_000, "{requests} requests");
 }
@@ -102,7 +102,7 @@ fn a_fresh_tree_is_prefetched_in_long_requests() {
 fn names_of_an_aged_tree_take_few_bytes() {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 512 << 20, ..plan(1) };
     let tree = Tree::Aged { full: 0.8, operations: 5_000 };
-    let phases = plan.walks(Peer::Cffs, tree, 200).unwrap();
+    let phases = trees::walks(&plan, Peer::Cffs, tree, 200, 0).unwrap();
     let (find, files) = (phases[0].device.unwrap(), phases[0].files);
     assert!(find.read_bytes < files * 700, "{} bytes for {files} files", find.read_bytes);
     assert!(find.requests() <= 4, "{find:?}");
@@ -123,7 +123,7 @@ fn names_are_walked_in_few_seeks() {
         (fresh, 2048 * MIB, 2000, 0.1),
     ] {
         let plan = LibraryPlan { profile: Profile::Hdd7200, size, ..plan(1) };
-        let phases = plan.walks(Peer::Cffs, tree, directories).unwrap();
+        let phases = trees::walks(&plan, Peer::Cffs, tree, directories, 0).unwrap();
         for phase in &phases {
             let device = phase.device.unwrap();
             let (requests, seeks, read) =
@@ -144,15 +144,15 @@ fn names_are_walked_in_few_seeks() {
 #[test]
 fn files_made_durable_together_go_to_one_place() {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 2 << 30, ..plan(1) };
-    let together = plan.durable(Peer::Cffs, 400, 4096, 8).unwrap().device.unwrap();
+    let together = durable::measure(&plan, Peer::Cffs, 400, 4096, 8).unwrap().device.unwrap();
     // For eight files: the contents in one request, the eight directories, and sometimes a directory's next
     // sectors; a flush between contents and names, and one after them.
     assert!(together.writes <= 50 * 11, "{together:?}");
     assert!(together.flushes <= 50 * 2 + 1, "{together:?}");
     assert!(together.busy_ns <= 400 * 2_000_000, "{together:?}");
-    let alone = plan.durable(Peer::Cffs, 50, 4096, 1).unwrap().device.unwrap();
+    let alone = durable::measure(&plan, Peer::Cffs, 50, 4096, 1).unwrap().device.unwrap();
     assert!(together.busy_ns < alone.busy_ns * 3 / 2, "{together:?} for eight at once, {alone:?}");
-    let tiny = plan.durable(Peer::Cffs, 50, 200, 1).unwrap().device.unwrap();
+    let tiny = durable::measure(&plan, Peer::Cffs, 50, 200, 1).unwrap().device.unwrap();
     // A file that fits into its sector takes one request, and one rotation of the disk.
     assert!(tiny.writes <= 60 && tiny.busy_ns <= 50 * 9_000_000, "{tiny:?}");
 }
@@ -210,7 +210,7 @@ fn cold_reads_come_near_to_what_the_device_streams() {
 fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) -> [f64; 2] {
     [0, 32 << 20].map(|journal_bytes| {
         let plan = LibraryPlan { profile, size: 2 << 30, journal_bytes, ..plan(1) };
-        let phase = plan.durable(Peer::Cffs, files, size, directories).unwrap();
+        let phase = durable::measure(&plan, Peer::Cffs, files, size, directories).unwrap();
         phase.seconds / files as f64
     })
 }
@@ -375,7 +375,7 @@ fn epochs_of_large_sets_are_swept() {
     ] {
         let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1024 * MIB, ..plan(1) };
         let set = epoch::Epoch { files, size, cache_bytes, batch };
-        let phase = plan.epoch(Peer::Cffs, set).unwrap();
+        let phase = epoch::measure(&plan, Peer::Cffs, set).unwrap();
         let (device, rate) = (phase.device.unwrap(), files as f64 / phase.seconds);
         println!(
             "{set:?}: {rate:.0} files/s, {} requests, {} seeks, {:.1} times the bytes",

@@ -40,92 +40,86 @@ pub enum Tree {
     },
 }
 
-impl LibraryPlan {
-    /// Creates a tree of this many directories and walks it with cold caches: names, attributes, contents.
-    pub fn walks(&self, peer: Peer, tree: Tree, directories: u64) -> Result<Vec<Phase>> {
-        self.walks_with(peer, tree, directories, 0)
-    }
+/// Creates a tree of this many directories and walks it with cold caches: names, attributes, contents. With
+/// `threads` threads that read ahead, reads reach the disk in an unpredictable order, so figures differ
+/// slightly between runs.
+pub fn walks(
+    plan: &LibraryPlan,
+    peer: Peer,
+    tree: Tree,
+    directories: u64,
+    threads: usize,
+) -> Result<Vec<Phase>> {
+    let (disk, files) = grown(plan, peer, tree, directories)?;
+    walk_cold(&disk, files, threads)
+}
 
-    /// Like `walks`, with `threads` threads that read ahead. Their reads reach the disk in an unpredictable
-    /// order, so figures differ slightly between runs.
-    pub fn walks_with(
-        &self,
-        peer: Peer,
-        tree: Tree,
-        directories: u64,
-        threads: usize,
-    ) -> Result<Vec<Phase>> {
-        let (disk, files) = self.grown(peer, tree, directories)?;
-        walk_cold(&disk, files, threads)
-    }
-
-    /// A volume with a tree, and the number of its files.
-    pub(crate) fn grown(&self, peer: Peer, tree: Tree, directories: u64) -> Result<(Disk, u64)> {
-        let disk = self.disk(peer)?;
-        let files = self.grow(&disk, tree, directories)?;
-        Ok((disk, files))
-    }
-
-    /// Creates a tree and reads all of its files with cold caches: those of up to `limit` bytes, then the
-    /// others.
-    pub(crate) fn by_size(
-        &self,
-        peer: Peer,
-        tree: Tree,
-        directories: u64,
-        limit: u64,
-    ) -> Result<(Phase, Phase)> {
-        let (disk, _) = self.grown(peer, tree, directories)?;
-        let read = |is_small: bool| -> Result<Phase> {
-            let (mut files, mut bytes) = (0, 0);
-            let mut phase = phase(&disk, ("read", 0, 0), |volume| {
-                let chosen = files_of(volume, |size| (size <= limit) == is_small)?;
-                let mut buffer = vec![0; READ];
-                for file in &chosen {
-                    bytes += read_all(volume, *file, &mut buffer)?;
-                    volume.release(*file, 1);
+/// A volume with a tree, and the number of its files.
+pub(crate) fn grown(
+    plan: &LibraryPlan,
+    peer: Peer,
+    tree: Tree,
+    directories: u64,
+) -> Result<(Disk, u64)> {
+    let disk = plan.disk(peer)?;
+    let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+    let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?;
+    let mut churner = Churner {
+        dirs: (0..directories)
+            .map(|i| make(&volume, InodeNo::ROOT, &format!("a{i:03}"), NewKind::Directory))
+            .collect::<Result<_>>()?,
+        volume: &volume,
+        files: Vec::new(),
+        random: Random::new(plan.seed),
+        contents: Contents::new(plan.seed, SIZE_MAX),
+        sizes: LogNormal::churn(),
+        used: 0,
+        made: 0,
+        done: 0,
+    };
+    match tree {
+        Tree::Fresh { files } => {
+            for dir in churner.dirs.clone() {
+                for _ in 0..files / directories {
+                    churner.create(dir)?;
                 }
-                files = chosen.len() as u64;
-                Ok(())
-            })?;
-            (phase.files, phase.bytes) = (files, bytes);
-            Ok(phase)
-        };
-        Ok((read(true)?, read(false)?))
-    }
-
-    fn grow(&self, disk: &Disk, tree: Tree, directories: u64) -> Result<u64> {
-        let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
-        let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?;
-        let mut churner = Churner {
-            dirs: (0..directories)
-                .map(|i| make(&volume, InodeNo::ROOT, &format!("a{i:03}"), NewKind::Directory))
-                .collect::<Result<_>>()?,
-            volume: &volume,
-            files: Vec::new(),
-            random: Random::new(self.seed),
-            contents: Contents::new(self.seed, SIZE_MAX),
-            sizes: LogNormal::churn(),
-            used: 0,
-            made: 0,
-            done: 0,
-        };
-        match tree {
-            Tree::Fresh { files } => {
-                for dir in churner.dirs.clone() {
-                    for _ in 0..files / directories {
-                        churner.create(dir)?;
-                    }
-                }
-            }
-            Tree::Aged { full, operations } => {
-                churner.churn((self.size as f64 * full) as u64, operations)?;
             }
         }
-        let files = churner.files.len() as u64;
-        volume.close()?;
-        Ok(files)
+        Tree::Aged { full, operations } => {
+            churner.churn((plan.size as f64 * full) as u64, operations)?;
+        }
     }
+    let files = churner.files.len() as u64;
+    volume.close()?;
+    Ok((disk, files))
+}
+
+/// Creates a tree and reads all of its files with cold caches: those of up to `limit` bytes, then the
+/// others.
+pub(crate) fn by_size(
+    plan: &LibraryPlan,
+    peer: Peer,
+    tree: Tree,
+    directories: u64,
+    limit: u64,
+) -> Result<(Phase, Phase)> {
+    let (disk, _) = grown(plan, peer, tree, directories)?;
+    let read = |is_small: bool| -> Result<Phase> {
+        let (mut files, mut bytes) = (0, 0);
+        let mut phase = phase(&disk, ("read", 0, 0), |volume| {
+            let chosen = files_of(volume, |size| (size <= limit) == is_small)?;
+            let mut buffer = vec![0; READ];
+            for file in &chosen {
+                bytes += read_all(volume, *file, &mut buffer)?;
+                volume.release(*file, 1);
+            }
+            files = chosen.len() as u64;
+            Ok(())
+        })?;
+        (phase.files, phase.bytes) = (files, bytes);
+        Ok(phase)
+    };
+    Ok((read(true)?, read(false)?))
 }
 
 /// Moves scattered files together, as `cffs regroup` does.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use super::{OF_THE_THESIS, Plan, Table, called, in_words, requests};
 use crate::disk::Profile;
-use crate::library::trees::Tree;
+use crate::library::trees::{self, Tree};
 use crate::peer::Peer;
 use crate::report::table::figure;
 use crate::workload::Phase;
@@ -59,7 +59,7 @@ pub fn small_files(plan: &Plan) -> Result<Vec<Table>> {
     let library = plan.library(Profile::AtlasIi, plan.pick(512 << 20, 64 << 20));
     let churned = Tree::Aged { full: FULL, operations: plan.pick(20_000, 1_000) };
     for (peer, of_the_thesis) in TABLE_4_2 {
-        let (disk, _) = library.grown(peer, churned, plan.pick(100, 20))?;
+        let (disk, _) = trees::grown(&library, peer, churned, plan.pick(100, 20))?;
         let on_new = library.small_file(peer, plan.pick(1000, 200), 4096)?;
         let on_used = library.small_file_on(&disk, plan.pick(1000, 200), 4096)?;
         for (i, name) in PHASES.into_iter().enumerate() {
@@ -103,7 +103,7 @@ pub fn small_files_aged(plan: &Plan) -> Result<Vec<Table>> {
         let mut columns = vec![library.small_file(peer, files, 1024)?];
         for full in [0.5, 0.7, 0.9] {
             let churned = Tree::Aged { full, operations: plan.pick(100_000, 500) };
-            let (disk, _) = library.grown(peer, churned, 100)?;
+            let (disk, _) = trees::grown(&library, peer, churned, 100)?;
             columns.push(library.small_file_on(&disk, files, 1024)?);
         }
         for name in PHASES {

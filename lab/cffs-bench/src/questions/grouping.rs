@@ -20,7 +20,7 @@ use super::{OF_THE_THESIS, Plan, Table, called};
 use crate::compare;
 use crate::disk::{Profile, Stroke};
 use crate::library::Disk;
-use crate::library::trees::{Tree, regroup, walk_cold};
+use crate::library::trees::{self, Tree, regroup, walk_cold};
 use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::report::table::figure;
 use crate::workload::catalog::{Scale, Workload};
@@ -46,7 +46,7 @@ pub fn aged(plan: &Plan) -> Result<Vec<Table>> {
     for peer in OF_THE_THESIS {
         for full in FULL {
             let tree = Tree::Aged { full, operations };
-            let (disk, files) = library.grown(peer, tree, plan.pick(100, 20))?;
+            let (disk, files) = trees::grown(&library, peer, tree, plan.pick(100, 20))?;
             table.row(scanned(&disk, files, full, called(peer))?);
             if peer == Peer::Cffs {
                 regroup(&disk)?;

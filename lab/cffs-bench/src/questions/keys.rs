@@ -5,7 +5,8 @@ use cffs::format::superblock::Policy;
 
 use super::{Plan, Table};
 use crate::disk::Profile;
-use crate::library::documents::{Known, Made};
+use crate::library::documents::{self, Known, Made};
+use crate::library::keys;
 use crate::peer::Peer;
 use crate::report::table::figure;
 
@@ -34,7 +35,7 @@ pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
     ];
     for (order, made) in [("whole", Made::Whole), ("part by part", Made::PartByPart)] {
         for (name, volume, known) in variants {
-            let phases = library.documents(volume, (made, known), (documents, reads))?;
+            let phases = documents::measure(&library, volume, (made, known), (documents, reads))?;
             let [alone, many, scan] = &phases[..] else { bail!("three phases") };
             table.row([
                 order.to_owned(),
@@ -70,7 +71,7 @@ pub fn policies(plan: &Plan) -> Result<Vec<Table>> {
     let library = plan.library(Profile::Hdd7200, plan.pick(512 << 20, 64 << 20));
     let files = plan.pick(6_400, 640);
     for policy in KEYS {
-        let (layout, phases) = library.keyed(policy, files)?;
+        let (layout, phases) = keys::measure(&library, policy, files)?;
         let [directory, owner, minute, process] = &phases[..] else { bail!("four phases") };
         let share = layout.of_one_key as f64 / layout.neighbours.max(1) as f64;
         let [directory, owner, minute, process] = [directory, owner, minute, process]

@@ -11,7 +11,8 @@ use cffs::tuning::{Device, Tuning};
 
 use super::{OF_THE_THESIS, Plan, Table, called, requests};
 use crate::disk::Profile;
-use crate::library::trees::Tree;
+use crate::library::programs;
+use crate::library::trees::{self, Tree};
 use crate::peer::Peer;
 use crate::report::table::figure;
 
@@ -125,9 +126,9 @@ pub fn developers(plan: &Plan) -> Result<Vec<Table>> {
     let churned = Tree::Aged { full: 0.5, operations: plan.pick(20_000, 500) };
     let files = plan.pick(5_955, 300);
     for (peer, of_the_thesis) in OF_THE_THESIS.into_iter().zip(TABLE_4_3) {
-        let on_new = library.programs(&library.disk(peer)?, files)?;
-        let (disk, _) = library.grown(peer, churned, plan.pick(100, 20))?;
-        let on_used = library.programs(&disk, files)?;
+        let on_new = programs::measure(&library, &library.disk(peer)?, files)?;
+        let (disk, _) = trees::grown(&library, peer, churned, plan.pick(100, 20))?;
+        let on_used = programs::measure(&library, &disk, files)?;
         for (i, (new, used)) in on_new.iter().zip(&on_used).enumerate() {
             table.row([
                 new.name.clone(),
@@ -169,7 +170,7 @@ fn searches(plan: &Plan) -> Result<Table> {
     let mut table = Table::inexact(["search", "seconds", "reads", "MB read", "MB in files"], 1);
     let library = plan.library(Profile::AtlasIi, plan.pick(512 << 20, 128 << 20));
     for (name, peer, tune) in SEARCHES {
-        let phase = library.search(peer, plan.pick(5_955, 300), tune)?;
+        let phase = programs::search_tuned(&library, peer, plan.pick(5_955, 300), tune)?;
         let device = phase.device.unwrap_or_default();
         table.row([
             name.to_owned(),

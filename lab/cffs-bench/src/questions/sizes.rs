@@ -17,7 +17,7 @@ use cffs_place::volume::{Inodes, Volume};
 use super::{Plan, Table, called, in_words};
 use crate::disk::Profile;
 use crate::library::phase;
-use crate::library::trees::Tree;
+use crate::library::trees::{self, Tree};
 use crate::peer::Peer;
 use crate::report::table::figure;
 use crate::workload::random::{LogNormal, Random};
@@ -48,7 +48,7 @@ pub fn matter(plan: &Plan) -> Result<Vec<Table>> {
     let mut time = Table::new(header, 1);
     for peer in [Peer::CffsPlain, Peer::Cffs] {
         let tree = Tree::Fresh { files: plan.pick(8_000, 400) };
-        let (small, large) = library.by_size(peer, tree, plan.pick(80, 10), SMALL_BYTES)?;
+        let (small, large) = trees::by_size(&library, peer, tree, plan.pick(80, 10), SMALL_BYTES)?;
         let of = |small: u64, large: u64| percent(small as f64 / (small + large) as f64);
         time.row([
             called(peer),

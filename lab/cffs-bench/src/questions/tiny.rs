@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::{Plan, Table, called, in_words};
 use crate::disk::Profile;
+use crate::library::tiny::{in_parallel, one_at_a_time, server};
 use crate::peer::Peer;
 use crate::report::table::figure;
 use crate::workload::Phase;
@@ -18,8 +19,10 @@ pub fn operations(plan: &Plan) -> Result<Vec<Table>> {
     let library = plan.library(Profile::Hdd7200, plan.pick(256 << 20, 64 << 20));
     let files = plan.pick(1_000, 100);
     for peer in VARIANTS {
-        library.tiny(peer, files)?.iter().for_each(|phase| tiny.row(cells(peer, phase)));
-        library.in_parallel(peer, files)?.iter().for_each(|phase| parallel.row(cells(peer, phase)));
+        one_at_a_time(&library, peer, files)?.iter().for_each(|phase| tiny.row(cells(peer, phase)));
+        in_parallel(&library, peer, files)?
+            .iter()
+            .for_each(|phase| parallel.row(cells(peer, phase)));
     }
     Ok(vec![tiny.grouped(), parallel.grouped()])
 }
@@ -49,7 +52,7 @@ pub fn servers(plan: &Plan) -> Result<Vec<Table>> {
             let cache = (files * size as u64 + files * 512) / 10;
             for peer in VARIANTS {
                 let served = |cache_bytes, is_warm| {
-                    library.server(peer, kind, (files, size), (requests, cache_bytes), is_warm)
+                    server(&library, peer, kind, (files, size), (requests, cache_bytes), is_warm)
                 };
                 let (small, large) = (served(cache, false)?, served(ALL_FIT_BYTES, false)?);
                 let warm = served(ALL_FIT_BYTES, true)?;
