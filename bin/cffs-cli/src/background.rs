@@ -24,7 +24,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -51,16 +51,9 @@ fn again(role: &str) -> anyhow::Result<(Child, BufReader<ChildStdout>)> {
     // Otherwise a lock of the caller would be held, and a pipe kept open, while the volume is served.
     keep_descriptors_from_children().context("closing the caller's descriptors")?;
     let program = program().context("finding the program itself")?;
-    let mut arguments = std::env::args_os();
-    let mut command = Command::new(program);
-    if let Some(name) = arguments.next() {
-        // The program's name selects its function.
-        std::os::unix::process::CommandExt::arg0(&mut command, name);
-    }
     let key = keys::of_descriptor()?;
     let stdin = if key.is_some() { Stdio::piped() } else { Stdio::null() };
-    let mut child = command
-        .args(arguments)
+    let mut child = successor::this_command(&program)
         .env(ROLE_VARIABLE, role)
         // A server has a thread for each core, and often one thread frees memory that another allocated. With
         // a heap per thread, glibc would keep twice the memory in use.

@@ -1,4 +1,4 @@
-//! Interrupts of commands for which the server of a mount works.
+//! Signals that end commands and servers.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,22 @@ use crate::output::note;
 /// device does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether SIGINT or SIGTERM has arrived.
+/// Calls `arrived` at each SIGINT and SIGTERM from now on, in a thread.
+pub fn at_signals(arrived: impl Fn() + Send + 'static) -> io::Result<()> {
+    let (mut signalled, sender) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    let wait = move || {
+        while signalled.read_exact(&mut [0]).is_ok() {
+            arrived();
+        }
+    };
+    thread::Builder::new().name(String::from("signals")).spawn(wait)?;
+    Ok(())
+}
+
+/// Whether SIGINT or SIGTERM has arrived at a command for which the server of a mount works.
 ///
 /// The command then ends its request at the server and prints the server's report. If it has not ended after
 /// a second, because the server or the kernel waits for the device, the program ends without the report.
@@ -30,15 +45,8 @@ impl Interrupt {
     pub fn hear(late: String) -> io::Result<Interrupt> {
         let (has_arrived, bar) = (Arc::default(), Arc::default());
         let interrupt = Interrupt { has_arrived, bar };
-        let (mut heard, sender) = UnixStream::pair()?;
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-        }
         let (has_arrived, bar) = (Arc::clone(&interrupt.has_arrived), Arc::clone(&interrupt.bar));
-        thread::spawn(move || {
-            if heard.read_exact(&mut [0]).is_err() {
-                return;
-            }
+        at_signals(move || {
             has_arrived.store(true, Ordering::Relaxed);
             thread::sleep(PATIENCE);
             if let Some(bar) = bar.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
@@ -47,7 +55,7 @@ impl Interrupt {
             note!("{late}");
             // Ends the thread that waits, too: a server releases killed callers.
             process::exit(1);
-        });
+        })?;
         Ok(interrupt)
     }
 

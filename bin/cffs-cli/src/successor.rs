@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,34 +27,13 @@ const VARIABLE: &str = "CFFS_HANDOVER";
 #[derive(Serialize, Deserialize)]
 struct HandoverState {
     source: OsString,
-    device: DeviceState,
-    journal: Option<DeviceState>,
+    device: Inheritance,
+    journal: Option<Inheritance>,
     state: State,
     /// The length of the waiting requests.
     requests_bytes: usize,
     /// The companion NFS server.
     nfs: Option<nfs::State>,
-}
-
-/// The descriptors of an image or a device.
-#[derive(Serialize, Deserialize)]
-struct DeviceState {
-    file: RawFd,
-    hold: Vec<RawFd>,
-    is_whole: bool,
-}
-
-impl DeviceState {
-    /// Keeps the descriptors open in the next program.
-    fn of(device: &FileDevice) -> io::Result<DeviceState> {
-        let Inheritance { file, hold, is_whole } = device.outlive_exec(true)?;
-        Ok(DeviceState { file, hold, is_whole })
-    }
-
-    fn inherit(self, access: Access) -> io::Result<FileDevice> {
-        let DeviceState { file, hold, is_whole } = self;
-        FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)
-    }
 }
 
 /// The devices of a volume that is handed over.
@@ -96,13 +75,25 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let handover: HandoverState = serde_json::from_slice(line).context("the handover state")?;
     let HandoverState { source, device, journal, state, requests_bytes, nfs } = handover;
     let source = PathBuf::from(source);
-    let device = device.inherit(access)?;
-    let journal = journal.map(|journal| journal.inherit(access)).transpose()?;
+    let device = FileDevice::inherit(&device, access)?;
+    let journal = journal.map(|it| FileDevice::inherit(&it, access)).transpose()?;
     let rest = rest.strip_prefix(b"\n").unwrap_or_default();
     let (requests, replies) = rest.split_at_checked(requests_bytes).context("it is cut off")?;
     let nfs = nfs.map(|state| nfs::Handover::from_state(state, replies.to_vec()));
     let suspended = Suspended::from_state(state, requests)?;
     Ok(Some(Inherited { source, device, journal, suspended, nfs }))
+}
+
+/// This command line, executed by `program`.
+pub fn this_command(program: &Path) -> Command {
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        // The program's name selects its function.
+        command.arg0(name);
+    }
+    command.args(arguments);
+    command
 }
 
 /// Executes `program`, with this one's arguments. Returns only on failure.
@@ -134,8 +125,8 @@ fn try_become(
     suspended: &Suspended,
     nfs: Option<&nfs::Handover>,
 ) -> anyhow::Result<Infallible> {
-    let device = DeviceState::of(devices.device)?;
-    let journal = devices.journal.map(DeviceState::of).transpose()?;
+    let device = devices.device.outlive_exec(true)?;
+    let journal = devices.journal.map(|journal| journal.outlive_exec(true)).transpose()?;
     suspended.outlive_exec(true)?;
     nfs.map_or(Ok(()), |nfs| nfs.outlive_exec(true))?;
     let (state, requests) = suspended.state();
@@ -148,12 +139,8 @@ fn try_become(
     memory.write_all(&requests)?;
     memory.write_all(nfs.map_or(&[], nfs::Handover::replies))?;
     fcntl_setfd(&memory, FdFlags::empty())?;
-    let mut arguments = std::env::args_os();
-    let mut command = Command::new(program);
-    if let Some(name) = arguments.next() {
-        command.arg0(name);
-    }
-    command.args(arguments).env(VARIABLE, memory.as_raw_fd().to_string());
+    let mut command = this_command(program);
+    command.env(VARIABLE, memory.as_raw_fd().to_string());
     working_directory::hand_over(&mut command);
     Err(command.exec()).with_context(|| program.display().to_string())
 }

@@ -6,7 +6,7 @@ use std::fs;
 use cffs::device::JournalStats;
 use cffs::format::Superblock;
 use cffs::format::superblock::{Damage, Holder, Incompat, JournalArea, Reserve, RoCompat, State};
-use cffs::fsck::{Code, Phase, Report};
+use cffs::fsck::{Code, FastReport, Phase, Report};
 use cffs::journal;
 use cffs::vfs::{ClusterPlace, MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
@@ -361,7 +361,7 @@ pub struct CheckReport {
     pub damage_seen: Option<String>,
     /// The extent of a check that only had to examine the entries of the intent log.
     #[serde(default)]
-    pub fast: Option<FastCheck>,
+    pub fast: Option<FastReport>,
     /// Why the intent log was not enough, so that everything was examined.
     #[serde(default)]
     pub full_because: Option<String>,
@@ -385,17 +385,6 @@ pub struct CheckReport {
     pub unreadable_sectors: u64,
     pub write_requests: u64,
     pub write_bytes: u64,
-}
-
-/// Counts of a recovery by the intent log.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FastCheck {
-    pub intent_log_sectors: u64,
-    pub directories: u64,
-    /// Blocks of the external inode table.
-    pub table_blocks: u64,
-    pub locator_blocks: u64,
-    pub groups: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -462,13 +451,7 @@ impl CheckReport {
                 counts
             }),
             damage_seen: report.damage_seen.map(|damage| damage.to_string()),
-            fast: report.fast.map(|fast| FastCheck {
-                intent_log_sectors: fast.intent_log_sectors,
-                directories: fast.directories,
-                table_blocks: fast.table_blocks,
-                locator_blocks: fast.locator_blocks,
-                groups: fast.groups,
-            }),
+            fast: report.fast,
             full_because: report.full_because.clone(),
             changed: report.changed,
             consistent: report.consistent,

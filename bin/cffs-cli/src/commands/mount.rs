@@ -1,14 +1,13 @@
 //! `cffs mount`, `mount.cffs` and variants: mounts a volume and serves it.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use anyhow::{Context, anyhow, bail};
 use cffs::device::BlockDevice;
@@ -24,10 +23,10 @@ use cffs_serve::nfs::{self, Export};
 use cffs_serve::served::control::{self, AskError};
 use cffs_serve::shared::Companion;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
+use crate::interrupt::at_signals;
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Devices, Inherited};
@@ -509,24 +508,14 @@ fn no_mount(directory: &Path, error: &io::Error) -> anyhow::Error {
 
 /// The first signal detaches the mount, and the server ends when the last file is closed. The second signal
 /// ends the server at once.
-fn stop_on_signals(stopper: Arc<Mutex<Stopper>>) -> anyhow::Result<()> {
-    let (mut signalled, sender) = UnixStream::pair()?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-    }
-    let wait = move || {
-        let mut byte = [0];
-        let mut seen = 0;
-        while signalled.read_exact(&mut byte).is_ok() {
-            seen += 1;
-            let stopper = stopper.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let stopped = if seen == 1 { stopper.stop() } else { stopper.abort() };
-            match stopped {
-                Ok(()) => tracing::info!("ending after a signal"),
-                Err(error) => tracing::error!(%error, "cannot unmount"),
-            }
+fn stop_on_signals(stopper: Arc<Mutex<Stopper>>) -> io::Result<()> {
+    let was_stopped = AtomicBool::new(false);
+    at_signals(move || {
+        let stopper = stopper.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_second = was_stopped.swap(true, Ordering::Relaxed);
+        match if is_second { stopper.abort() } else { stopper.stop() } {
+            Ok(()) => tracing::info!("ending after a signal"),
+            Err(error) => tracing::error!(%error, "cannot unmount"),
         }
-    };
-    thread::Builder::new().name(String::from("signals")).spawn(wait)?;
-    Ok(())
+    })
 }

@@ -66,7 +66,11 @@ impl Scrub {
             true => output::json(&json!(status)),
             false => self.print(&status),
         })?;
-        Ok(if status.problem_count > 0 { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
+        Ok(if status.progress.problem_count > 0 {
+            ExitCode::from(PROBLEMS)
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 
     fn scrub(&self) -> anyhow::Result<ScrubStatus> {
@@ -108,7 +112,7 @@ impl Scrub {
             let status = status().context(
                 "the volume was unmounted, or its server stopped, before the scrub was complete",
             )?;
-            show(&bar, &status);
+            show(&bar, &status.progress);
             if status.stage != Stage::Running {
                 bar.finish_and_clear();
                 return Ok(status);
@@ -140,7 +144,7 @@ impl Scrub {
         if let Some(device) = store {
             scrub_objects(&device, &pace, &mut done)?;
         }
-        Ok(ScrubStatus::new(Stage::Done, &done))
+        Ok(ScrubStatus { stage: Stage::Done, progress: done })
     }
 
     /// Opens a volume in a store; one `without_objects` also if some are missing or damaged.
@@ -158,7 +162,7 @@ impl Scrub {
         let bar = self.bar();
         let done = volume.admin().scrub(&mut |progress| {
             if progress.inodes % 64 == 0 {
-                show(&bar, &ScrubStatus::new(Stage::Running, progress));
+                show(&bar, progress);
             }
             thread::sleep(pace.wait_after(progress.read_bytes));
             ControlFlow::Continue(())
@@ -193,10 +197,11 @@ impl Scrub {
 
     fn print(&self, status: &ScrubStatus) -> anyhow::Result<()> {
         let name = self.target.display();
-        for problem in &status.problems {
+        let progress = &status.progress;
+        for problem in &progress.problems {
             say!("{name}: {problem}")?;
         }
-        let more = status.problem_count - status.problems.len() as u64;
+        let more = progress.problem_count - progress.problems.len() as u64;
         if more > 0 {
             say!("{name}: and {more} more, in the log")?;
         }
@@ -208,9 +213,9 @@ impl Scrub {
         };
         say!(
             "{name}: {}, {} read, {}; {outcome}",
-            counted(status.inodes, "inode"),
-            size::show(status.read_bytes),
-            counted(status.problem_count, "problem")
+            counted(progress.inodes, "inode"),
+            size::show(progress.read_bytes),
+            counted(progress.problem_count, "problem")
         )
     }
 }
@@ -237,8 +242,8 @@ fn scrub_objects(device: &LogDevice, pace: &Pace, done: &mut ScrubProgress) -> a
     Ok(())
 }
 
-fn show(bar: &ProgressBar, status: &ScrubStatus) {
-    bar.set_length(status.inodes_total.max(status.inodes));
-    bar.set_position(status.inodes);
-    bar.set_message(size::show(status.read_bytes));
+fn show(bar: &ProgressBar, progress: &ScrubProgress) {
+    bar.set_length(progress.inodes_total.max(progress.inodes));
+    bar.set_position(progress.inodes);
+    bar.set_message(size::show(progress.read_bytes));
 }

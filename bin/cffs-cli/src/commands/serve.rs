@@ -2,14 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
-use std::thread;
 
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
@@ -24,10 +21,10 @@ use cffs_web::Page;
 use clap::{ArgGroup, Args};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::background;
 use crate::ending::{self, Waiting};
+use crate::interrupt::at_signals;
 use crate::mount_options::{self, MountOptions};
 use crate::output::{self, note};
 use crate::stored::{self, Stored};
@@ -192,7 +189,10 @@ impl Serve {
         let address = server.as_ref().map(Server::address).transpose()?;
         let (stop, stopped) = mpsc::channel();
         let stopper = server.as_ref().map(Server::stopper);
-        stop_on_signals(move || {
+        // Ends the server at the first signal, after the calls in progress. A second signal has no effect:
+        // closing takes only as long as the device needs.
+        at_signals(move || {
+            tracing::info!("ending after a signal");
             if let Some(stopper) = &stopper {
                 stopper.stop();
             }
@@ -407,22 +407,4 @@ fn run(
     ended.context("serving by NFS")?;
     tracing::info!("closed");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Ends the server at the first signal, after the calls in progress. A second signal has no effect: closing
-/// takes only as long as the device needs.
-fn stop_on_signals(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    let (mut signalled, sender) = UnixStream::pair()?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-    }
-    let wait = move || {
-        let mut byte = [0];
-        while signalled.read_exact(&mut byte).is_ok() {
-            tracing::info!("ending after a signal");
-            stop();
-        }
-    };
-    thread::Builder::new().name(String::from("signals")).spawn(wait)?;
-    Ok(())
 }

@@ -3,6 +3,8 @@
 
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::Failure;
 use crate::epoch::EpochWriter;
 use crate::error::{Error, Result};
@@ -15,7 +17,7 @@ use crate::units::{CgIndex, InodeNo};
 const PROBLEMS_KEPT_MAX: usize = 256;
 
 /// How far a scrub has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubProgress {
     /// Inodes that were examined.
     pub inodes: u64,

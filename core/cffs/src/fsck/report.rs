@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::problems::Code;
 use crate::format::superblock::Damage;
 use crate::units::{BlockNo, CgIndex, Container, InodeNo};
@@ -105,7 +107,7 @@ impl fmt::Display for LossKind {
 }
 
 /// The extent of a fast check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastReport {
     /// Sectors of the intent log.
     pub intent_log_sectors: u64,

@@ -30,26 +30,13 @@ pub enum Stage {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubStatus {
     pub stage: Stage,
-    pub inodes: u64,
-    /// Inodes of the volume at the beginning.
-    pub inodes_total: u64,
-    /// Bytes read from the device.
-    pub read_bytes: u64,
-    pub problem_count: u64,
-    /// The first problems, in words.
-    pub problems: Vec<String>,
+    #[serde(flatten)]
+    pub progress: ScrubProgress,
 }
 
 impl ScrubStatus {
-    pub fn new(stage: Stage, progress: &ScrubProgress) -> ScrubStatus {
-        ScrubStatus {
-            stage,
-            inodes: progress.inodes,
-            inodes_total: progress.inodes_total,
-            read_bytes: progress.read_bytes,
-            problem_count: progress.problem_count,
-            problems: progress.problems.clone(),
-        }
+    fn new(stage: Stage, progress: &ScrubProgress) -> ScrubStatus {
+        ScrubStatus { stage, progress: progress.clone() }
     }
 }
 

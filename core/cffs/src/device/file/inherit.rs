@@ -10,12 +10,13 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::RwLock;
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
+use serde::{Deserialize, Serialize};
 
 use super::hold::Hold;
 use super::{Access, Descriptors, FileDevice, Geometry};
 
 /// A device as one program hands it to the next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inheritance {
     /// The descriptor through which it is read and written.
     pub file: RawFd,
