@@ -8,6 +8,8 @@ use rustix::fs::{
     StatVfsMountFlags, XattrFlags, getxattr, lgetxattr, lsetxattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::reporting::{self, Piece, Report};
 use super::{
@@ -30,8 +32,7 @@ const ATTEMPTS: u32 = 4;
 pub fn restart(path: &Path) -> Result<(), AskError> {
     let refused = |why| Err(AskError::NotRestarted(why));
     let before = identity(path)?.started;
-    let answer = serde_json::from_value(ask(path, Question::Restart)?);
-    if let RestartAnswer { refused: Some(why) } = answer.map_err(|_| AskError::NotMounted)? {
+    if let RestartAnswer { refused: Some(why) } = decoded(ask(path, Question::Restart)?)? {
         return refused(why);
     }
     // Queries that the old server no longer answers wait for the new one.
@@ -73,7 +74,7 @@ fn is_read_only(path: &Path) -> bool {
 
 /// Queries the server of the volume of `path`, or of the volume that is served without a mount from the image
 /// at `path` or from the URL `path`. Does not follow the path's last component if that is a symbolic link.
-pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskError> {
+pub fn ask(path: &Path, question: Question) -> Result<Value, AskError> {
     if socket::is_url(path) {
         return ask_server_of(path, question);
     }
@@ -93,7 +94,7 @@ pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskErro
 /// # Errors
 ///
 /// [`AskError::NotMounted`] if it has no server.
-pub fn ask_server_of(image: &Path, question: Question) -> Result<serde_json::Value, AskError> {
+pub fn ask_server_of(image: &Path, question: Question) -> Result<Value, AskError> {
     call_server(image, question.name(), None)
 }
 
@@ -111,7 +112,7 @@ pub(in crate::served) fn call_server(
     image: &Path,
     name: &str,
     value: Option<String>,
-) -> Result<serde_json::Value, AskError> {
+) -> Result<Value, AskError> {
     let message = Message { name: name.to_owned(), value };
     match socket::call(image, &message).map_err(AskError::Failed)? {
         None => Err(AskError::NotMounted),
@@ -123,8 +124,7 @@ pub(in crate::served) fn call_server(
 /// Makes everything durable. This also works on a mount that the kernel considers read-only: it may have been
 /// writable a moment ago.
 pub fn sync(path: &Path) -> Result<(), AskError> {
-    let answer = serde_json::from_value(ask(path, Question::Sync)?);
-    match answer.map_err(|_| AskError::NotMounted)? {
+    match decoded(ask(path, Question::Sync)?)? {
         Durability { failure: None } => Ok(()),
         Durability { failure: Some(failure) } => Err(AskError::NotDurable(failure)),
     }
@@ -141,12 +141,12 @@ pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
 }
 
 pub fn marks(path: &Path) -> Result<Vec<MarkStatus>, AskError> {
-    serde_json::from_value(ask(path, Question::Marks)?).map_err(|_| AskError::NotMounted)
+    decoded(ask(path, Question::Marks)?)
 }
 
 /// The quota that a file or directory of a mount belongs to.
 pub fn quota(path: &Path) -> Result<Option<QuotaStatus>, AskError> {
-    serde_json::from_value(ask(path, Question::Quota)?).map_err(|_| AskError::NotMounted)
+    decoded(ask(path, Question::Quota)?)
 }
 
 /// The quotas of the volume of `path`.
@@ -260,6 +260,10 @@ impl CloneAtServer {
     }
 }
 
+fn decoded<T: DeserializeOwned>(answer: Value) -> Result<T, AskError> {
+    serde_json::from_value(answer).map_err(|_| AskError::NotMounted)
+}
+
 fn random() -> Result<u64, AskError> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -273,14 +277,12 @@ fn random() -> Result<u64, AskError> {
 ///
 /// [`AskError::NotMounted`] if it has no server.
 pub fn identity_of_server(image: &Path) -> Result<Identity, AskError> {
-    let mut info = ask_server_of(image, Question::Info)?;
-    serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)
+    decoded(ask_server_of(image, Question::Info)?["server"].take())
 }
 
 /// The server of the volume of `path`.
 pub fn identity(path: &Path) -> Result<Identity, AskError> {
-    let mut info = ask(path, Question::Info)?;
-    serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)
+    decoded(ask(path, Question::Info)?["server"].take())
 }
 
 /// Sends a request to the server of the volume of `path`.
@@ -301,32 +303,27 @@ pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
 
 /// The status of the scrub of the volume of `path`.
 pub fn scrub_status(path: &Path) -> Result<ScrubStatus, AskError> {
-    let status = ask(path, Question::Scrub)?;
-    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+    decoded(ask(path, Question::Scrub)?)
 }
 
 /// The status of the scrub of an image that is not mounted.
 pub fn scrub_status_of_server(image: &Path) -> Result<ScrubStatus, AskError> {
-    let status = ask_server_of(image, Question::Scrub)?;
-    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+    decoded(ask_server_of(image, Question::Scrub)?)
 }
 
 /// The status of the regrouping of the volume of `path`.
 pub fn regroup_status(path: &Path) -> Result<RegroupStatus, AskError> {
-    let status = ask(path, Question::Regroup)?;
-    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+    decoded(ask(path, Question::Regroup)?)
 }
 
 /// The status of the check of the volume of `path`.
 pub fn check_status(path: &Path) -> Result<CheckStatus, AskError> {
-    let status = ask(path, Question::Fsck)?;
-    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+    decoded(ask(path, Question::Fsck)?)
 }
 
 /// The status of the check of an image that is not mounted.
 pub fn check_status_of_server(image: &Path) -> Result<CheckStatus, AskError> {
-    let status = ask_server_of(image, Question::Fsck)?;
-    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+    decoded(ask_server_of(image, Question::Fsck)?)
 }
 
 /// Why a query or request failed.
