@@ -12,6 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use cffs_bench::compare::Plan;
 use cffs_bench::disk::{Profile, Stroke};
+use cffs_bench::figures;
 use cffs_bench::instructions::Instructions;
 use cffs_bench::library::{self, LibraryPlan};
 use cffs_bench::nfs::comparison::Comparison;
@@ -36,14 +37,12 @@ pub struct Arguments {
 }
 
 mod changes;
-mod figures;
 mod questions;
 mod scale;
 mod units;
 mod web;
 
 use changes::ChangesArguments;
-use figures::FiguresArguments;
 use questions::QuestionsArguments;
 use scale::ScaleArguments;
 use units::UnitsArguments;
@@ -86,7 +85,15 @@ enum Command {
     /// Most of it runs in virtual time, without a mount, so the same program always gives the same figures.
     Questions(QuestionsArguments),
     /// Measure the tables in virtual time that README and docs quote, and compare them.
-    Figures(FiguresArguments),
+    #[command(after_help = "Example: cffs-bench figures --write")]
+    Figures {
+        /// Replace the tables in the documents.
+        #[arg(long)]
+        write: bool,
+        /// The directory with README.md and docs/.
+        #[arg(default_value = ".")]
+        root: PathBuf,
+    },
     /// Measure how costs grow: clients, names in a directory, files in a tree, volumes. Needs root.
     ///
     /// All parts together take 13 GB on the disk. The part `directory` does not need root.
@@ -280,7 +287,7 @@ impl Arguments {
             }
             Command::Nfs(arguments) => arguments.run(),
             Command::Questions(arguments) => arguments.run(),
-            Command::Figures(arguments) => arguments.run(),
+            Command::Figures { write, root } => figures::run(&root, write),
             Command::Scale(arguments) => arguments.run(),
             Command::Units(arguments) => arguments.run(),
             Command::Web(arguments) => arguments.run(),

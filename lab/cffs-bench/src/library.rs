@@ -250,15 +250,7 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
         let bytes = if moves_data { plan.operations * hot::SIZE as u64 } else { 0 };
         let files = plan.operations;
         let name = name.to_owned();
-        phases.push(Phase {
-            name,
-            files,
-            bytes,
-            seconds,
-            device: None,
-            instructions,
-            journal_home_secs: None,
-        });
+        phases.push(Phase { name, files, bytes, seconds, instructions, ..Phase::default() });
     }
     volume.close()?;
     Ok(phases)
@@ -306,15 +298,8 @@ pub(crate) fn phase_after(
     let seconds = disk.now().since(started).as_secs();
     let device = Some(disk.counters().since(&before));
     volume.close().with_context(|| format!("close the volume after {name}"))?;
-    Ok(Phase {
-        name: name.to_owned(),
-        files,
-        bytes,
-        seconds,
-        device,
-        instructions: None,
-        journal_home_secs: None,
-    })
+    let name = name.to_owned();
+    Ok(Phase { name, files, bytes, seconds, device, ..Phase::default() })
 }
 
 /// Creates a file and keeps the reference that the volume returns.

@@ -71,13 +71,5 @@ pub fn measure(plan: &LibraryPlan, peer: Peer, set: Epoch) -> Result<Phase> {
     let device = Some(disk.counters().since(&before));
     let bytes = set.files * set.size as u64;
     let name = "epoch".to_owned();
-    Ok(Phase {
-        name,
-        files: set.files,
-        bytes,
-        seconds,
-        device,
-        instructions: None,
-        journal_home_secs: None,
-    })
+    Ok(Phase { name, files: set.files, bytes, seconds, device, ..Phase::default() })
 }

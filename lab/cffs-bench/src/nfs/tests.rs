@@ -135,15 +135,7 @@ fn a_reply_that_is_missing_or_cut_off_is_an_error() {
 
 fn cell(contender: Contender, order: usize, name: &str, files: u64, flushes: u64) -> Cell {
     let device = Some(Counters { flushes, writes: 2 * files, ..Counters::default() });
-    let phase = Phase {
-        name: name.into(),
-        files,
-        bytes: 0,
-        seconds: 2.0,
-        device,
-        instructions: None,
-        journal_home_secs: None,
-    };
+    let phase = Phase { name: name.into(), files, seconds: 2.0, device, ..Phase::default() };
     Cell { profile: Profile::Hdd7200, order, contender, phase }
 }
 

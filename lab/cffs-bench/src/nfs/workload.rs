@@ -188,15 +188,7 @@ impl Run<'_> {
         let device = Some(self.target.counters().since(&before));
         self.target.set_free(true);
         let name = name.to_owned();
-        self.phases.push(Phase {
-            name,
-            files,
-            bytes: 0,
-            seconds,
-            device,
-            instructions: None,
-            journal_home_secs: None,
-        });
+        self.phases.push(Phase { name, files, seconds, device, ..Phase::default() });
         Ok(())
     }
 

@@ -87,9 +87,9 @@ pub fn today(plan: &Plan) -> Result<Vec<Table>> {
     let header =
         ["tree", "", "behind its directory", "the one before, as listed", "by name", "at best"];
     let mut adjacent = Table::inexact(header, 2);
-    let peers: &[Peer] = match plan.scale {
-        Scale::Full => &[Peer::Ext4, Peer::Xfs, Peer::Btrfs, Peer::Cffs],
-        Scale::Quick => &[Peer::Ext4],
+    let peers: &[Peer] = match plan.quick {
+        false => &[Peer::Ext4, Peer::Xfs, Peer::Btrfs, Peer::Cffs],
+        true => &[Peer::Ext4],
     };
     for (tree, workload) in [("fresh", Workload::FreshTree), ("aged", Workload::AgedTree)] {
         for &peer in peers {

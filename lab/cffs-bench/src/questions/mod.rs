@@ -32,26 +32,31 @@ use std::path::PathBuf;
 use std::{fmt, fs};
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use crate::disk::{Profile, Stroke};
 use crate::library::LibraryPlan;
 use crate::peer::{Peer, find_cffs};
 use crate::report::table::markdown_table;
 use crate::workload::Phase;
-use crate::workload::catalog::Scale;
 
 /// The parameters of the questions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// The size of each experiment.
-    pub scale: Scale,
+    /// Small sizes, for first results.
+    #[arg(long)]
+    pub quick: bool,
     /// The seed of all random choices.
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Directories of this machine whose files are counted.
+    #[arg(long, value_delimiter = ',', default_value = "/usr,/etc")]
     pub trees: Vec<PathBuf>,
     /// The directory of this machine's configuration files.
+    #[arg(long, default_value = "/etc")]
     pub configuration: PathBuf,
+    /// The `cffs` binary.
+    #[arg(long, default_value_os_t = find_cffs())]
     pub cffs: PathBuf,
 }
 
@@ -180,7 +185,7 @@ impl Default for Plan {
     /// Asks at full scale, about the files of this machine.
     fn default() -> Plan {
         Plan {
-            scale: Scale::Full,
+            quick: false,
             seed: 1,
             trees: vec![PathBuf::from("/usr"), PathBuf::from("/etc")],
             configuration: PathBuf::from("/etc"),
@@ -206,7 +211,7 @@ impl Plan {
 
     /// The first number in a full run, the second in a quick one.
     fn pick(&self, full: u64, quick: u64) -> u64 {
-        if self.scale == Scale::Full { full } else { quick }
+        if self.quick { quick } else { full }
     }
 
     /// The library on a volume of this size on a disk in virtual time.

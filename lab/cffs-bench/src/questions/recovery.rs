@@ -6,7 +6,6 @@ use super::{Plan, Table};
 use crate::disk::{Nanos, Profile};
 use crate::library::load::{Load, Served};
 use crate::report::table::figure;
-use crate::workload::catalog::Scale;
 
 /// Seconds between clean points, and the largest share of the time that they take in percent. The first is
 /// the default of a mount, and of the paper.
@@ -32,7 +31,7 @@ pub fn under_load(plan: &Plan) -> Result<Vec<Table>> {
     let [every, points] = ["clean points", "made"];
     let header = [journal, asked, every, points, answered, median, most, requests, seconds];
     let mut by_interval = Table::new(header, 3);
-    let loads = if plan.scale == Scale::Full { &LOADS[..] } else { &VARIED[1..2] };
+    let loads = if plan.quick { &VARIED[1..2] } else { &LOADS[..] };
     for (journal, journal_bytes) in [("no", 0), ("yes", JOURNAL_BYTES)] {
         for load in loads {
             let is_varied = VARIED.contains(load);

@@ -11,7 +11,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/questions.md");
 fn plan() -> Plan {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR"));
     Plan {
-        scale: Scale::Quick,
+        quick: true,
         seed: 1,
         trees: vec![crates.join("src")],
         configuration: crates.to_owned(),

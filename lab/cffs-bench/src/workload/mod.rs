@@ -70,7 +70,7 @@ pub trait Site {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     /// The name of the phase within the workload.
     pub name: String,
