@@ -1,11 +1,17 @@
 //! Time, injected from outside.
 //!
-//! The core never asks the system for the time: it asks its [`Clock`], so that a test decides what
-//! time it is and runs are reproducible.
+//! The core asks its [`Clock`] for the time, so that a test decides what time it is and runs are
+//! reproducible. By the same clock it decides when an epoch, a clean point or a step of regrouping is due,
+//! how long an epoch took, and how old a lost change is.
+//!
+//! Where a thread blocks, time is the system's: limits of waits on condition variables (callers of fsync for
+//! each other, writers for the background, the background for work, the threads of the run queue for the
+//! device), waits for deletions in progress, for another program to release a device, and for a server.
+//! Recordings have the system's time as well.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point in time as the inode has it: seconds since 1970 (negative before) and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +44,11 @@ impl fmt::Display for Timestamp {
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
+
+    /// The reading of a clock that is never set: differences of readings are durations.
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 /// The system's real-time clock.
@@ -73,6 +84,42 @@ impl Clock for TestClock {
             seconds: 1_000_000_000 + (microseconds / 1_000_000) as i64,
             nanoseconds: (microseconds % 1_000_000) as u32 * 1000,
         }
+    }
+}
+
+/// A clock for tests, which stands still unless the test moves it.
+#[derive(Debug)]
+pub struct VirtualClock {
+    start: Instant,
+    nanoseconds: AtomicU64,
+}
+
+impl Default for VirtualClock {
+    fn default() -> VirtualClock {
+        VirtualClock { start: Instant::now(), nanoseconds: AtomicU64::new(0) }
+    }
+}
+
+impl VirtualClock {
+    /// Lets this much time pass.
+    pub fn advance(&self, time: Duration) {
+        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        let passed = self.passed();
+        let seconds = 1_000_000_000 + passed.as_secs() as i64;
+        Timestamp { seconds, nanoseconds: passed.subsec_nanos() }
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.start + self.passed()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The background: a thread that writes what is due, while others make changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::EpochWriter;
 use super::discard::{Discarder, Trimmed};
@@ -82,11 +82,12 @@ impl Background<'_> {
             None => return Ok(()),
         };
         writer.superblock.save_damage().inspect_err(|error| writer.latch(error))?;
+        let now = inodes.clock.monotonic();
         if inodes.queue_len() == 0 {
-            progress.waited_from = Instant::now();
+            progress.waited_from = now;
             throttle.forget_reads();
         }
-        let is_due = progress.waited_from.elapsed() >= writer.options.epoch_interval;
+        let is_due = now - progress.waited_from >= writer.options.epoch_interval;
         if !is_due && throttle.is_early_due() {
             let written = EarlyWriter::new(writer).run(&mut progress)?;
             // Newer contents can be written ahead as well, since an epoch waits for the device more than

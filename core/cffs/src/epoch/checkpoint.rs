@@ -17,7 +17,7 @@
 //! points to it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::EpochWriter;
 use super::discard::Discarder;
@@ -149,10 +149,11 @@ impl Checkpoints<'_> {
     /// time.
     pub(super) fn is_mark_due(&self, progress: &Progress) -> bool {
         let wait = self.writer.options.clean_after;
-        let idle = progress.written.elapsed() >= wait;
+        let now = self.inodes.clock.monotonic();
+        let idle = now - progress.written >= wait;
         let spent = progress.attempt.is_some_and(|last| {
             let share = self.writer.options.clean_share_percent.clamp(1, 100);
-            last.ended.elapsed() < wait.max(last.cost * 100 / share)
+            now - last.ended < wait.max(last.cost * 100 / share)
         });
         idle && !spent && !self.writer.superblock.is_clean()
     }
@@ -161,22 +162,23 @@ impl Checkpoints<'_> {
     /// fills up, or the last clean point is long ago.
     pub(super) fn is_due(&self, progress: &Progress) -> bool {
         let fill = self.inodes.intent_log.fill();
+        let now = self.inodes.clock.monotonic();
         let every = if fill.is_high() { Duration::ZERO } else { self.writer.options.clean_every };
         let spent = progress.attempt.is_some_and(|last| {
             let share = self.writer.options.clean_share_percent.clamp(1, 100);
-            last.ended.elapsed() < every.max(last.cost * 100 / share)
+            now - last.ended < every.max(last.cost * 100 / share)
         });
         let began = progress.attempt.map_or(progress.opened, |last| last.ended);
-        !spent && (fill.is_high() || fill.sectors > 0 && began.elapsed() >= every)
+        !spent && (fill.is_high() || fill.sectors > 0 && now - began >= every)
     }
 
     /// Writes an epoch with all derived state, and the superblock that makes it the new clean point, while
     /// changes continue. The volume stays in use.
     pub(super) fn run_locked(&self, progress: &mut Progress) -> Result<()> {
-        let started = Instant::now();
+        let started = self.inodes.clock.monotonic();
         self.writer.latch_if_overtaken()?;
         self.writer.run_epoch(progress, EpochKind::Checkpoint)?;
-        let ended = Instant::now();
+        let ended = self.inodes.clock.monotonic();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
         self.writer.counts.clean_points.count();
         Ok(())
@@ -200,12 +202,12 @@ impl Checkpoints<'_> {
 
     pub(super) fn try_mark_clean(&self, progress: &mut Progress) -> Result<bool> {
         let _patient = Patient::begin();
-        let started = Instant::now();
+        let started = self.inodes.clock.monotonic();
         self.writer.latch_if_overtaken()?;
         self.writer.run_epoch(progress, EpochKind::Derived)?;
         let result = self.mark_clean_unless_changed(progress);
         let result = result.inspect_err(|error| self.writer.latch(error));
-        let ended = Instant::now();
+        let ended = self.inodes.clock.monotonic();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
         result
     }

@@ -16,8 +16,10 @@
 //! the latest.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
 use crate::inode::{DirtyLevel, InodeCache, Vnode, VnodeState};
 use crate::lock::{Condvar, Mutex, Rank, Rule};
 use crate::units::{EpochNo, InodeNo};
@@ -37,6 +39,7 @@ pub(crate) struct Callers {
     ended: Condvar,
     /// The longest that a leader waits for others.
     wait_max: Duration,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Default)]
@@ -78,10 +81,10 @@ struct LastGroup {
 impl Callers {
     /// No callers yet, on a device that has all epochs up to `done`. A leader waits for others no longer
     /// than `wait_max`.
-    pub(crate) fn new(done: EpochNo, wait_max: Duration) -> Callers {
+    pub(crate) fn new(done: EpochNo, wait_max: Duration, clock: Arc<dyn Clock>) -> Callers {
         let reached = Reached { done, complete: done, left: HashSet::new() };
         let state = Mutex::new(Rank::Leaf, State { reached, ..State::default() });
-        Callers { state, came: Condvar::default(), ended: Condvar::default(), wait_max }
+        Callers { state, came: Condvar::default(), ended: Condvar::default(), wait_max, clock }
     }
 
     /// Takes the files that all of them wait for.
@@ -99,7 +102,7 @@ impl Callers {
         state.reached.left = left;
         if let Some((served, began)) = state.led {
             let callers = served + state.wanted.len();
-            state.last = LastGroup { callers, lasted: began.elapsed() };
+            state.last = LastGroup { callers, lasted: self.clock.monotonic() - began };
         }
         if Rule::EpochsWake.holds() {
             self.ended.notify_all();
@@ -133,11 +136,10 @@ impl Callers {
         while !files.iter().all(|ino| state.reached.has(*ino, since)) {
             if state.led.is_none() {
                 let LastGroup { callers, lasted } = state.last;
-                let began = Instant::now();
-                state.led = Some((0, began));
-                let until = began + self.wait_max.min(lasted / 2);
+                state.led = Some((0, self.clock.monotonic()));
+                let until = Instant::now() + self.wait_max.min(lasted / 2);
                 while state.wanted.len() < callers && self.came.wait_until(&mut state, until) {}
-                state.led = Some((state.wanted.len(), Instant::now()));
+                state.led = Some((state.wanted.len(), self.clock.monotonic()));
                 return Some(Lead(self));
             }
             self.ended.wait(&mut state);

@@ -56,7 +56,7 @@ impl Health {
         Health {
             latched: Mutex::new(Rank::Latch, None),
             loses_changes: AtomicBool::new(false),
-            durable_until: Mutex::new(Rank::Latch, Instant::now()),
+            durable_until: Mutex::new(Rank::Latch, clock.monotonic()),
             refuses_changes: AtomicBool::new(options.read_only),
             closed: AtomicBool::new(false),
             damage: DamageRecord::new(superblock, options),
@@ -79,7 +79,7 @@ impl Health {
     pub(super) fn lost(&self, has_changes: bool) -> Option<Duration> {
         let is_over = self.latched.lock().is_some() || self.closed.load(Ordering::Acquire);
         let loses = self.loses_changes.load(Ordering::Acquire) || has_changes;
-        (is_over && loses).then(|| self.durable_until.lock().elapsed())
+        (is_over && loses).then(|| self.clock.monotonic() - *self.durable_until.lock())
     }
 
     /// Fails once the volume is closed.

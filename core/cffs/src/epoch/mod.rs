@@ -109,8 +109,8 @@ impl EpochWriter {
         let health = Arc::new(Health::new(&superblock, &options, inodes.clock.clone()));
         EpochWriter {
             gate: Padded(RwLock::new(Rank::Gate, ())),
-            epochs: Mutex::new(Rank::Epochs, Progress::new(done)),
-            callers: Callers::new(done, wait_max),
+            epochs: Mutex::new(Rank::Epochs, Progress::new(done, inodes.clock.monotonic())),
+            callers: Callers::new(done, wait_max, inodes.clock.clone()),
             throttle: Throttle::new(inodes.clone(), options.early_bytes),
             superblock: LiveSuperblock::new(inodes.clone(), health.clone(), superblock),
             health,

@@ -31,8 +31,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// The progress of a device that has all epochs up to `done`.
-    pub(crate) fn new(done: EpochNo) -> Progress {
-        let now = Instant::now();
+    pub(crate) fn new(done: EpochNo, now: Instant) -> Progress {
         Progress {
             done,
             complete: done,

@@ -12,7 +12,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::EpochWriter;
 use super::early::EarlyWriter;
@@ -76,7 +75,7 @@ impl EpochWriter {
 
     pub(crate) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let _patient = Patient::begin();
-        let started = Instant::now();
+        let started = self.inodes.clock.monotonic();
         let has_changes = self.inodes.queue_len() > 0;
         let result = self.try_epoch(progress, kind);
         self.inodes.cache.stage.set(None);
@@ -116,7 +115,7 @@ impl EpochWriter {
     /// With the gate closed, writes an epoch with all derived state.
     pub(crate) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         let _patient = Patient::begin();
-        progress.waited_from = Instant::now();
+        progress.waited_from = self.inodes.clock.monotonic();
         let prepared = self.prepare(progress, EpochKind::Derived)?;
         self.complete(progress, prepared)
     }
@@ -166,7 +165,7 @@ impl EpochWriter {
             if let Some(mark) = mark {
                 self.superblock.set(mark);
             }
-            progress.written = Instant::now();
+            progress.written = inodes.clock.monotonic();
         }
         if let Some(next) = superblock {
             self.superblock.write(&next, false)?;

@@ -71,9 +71,9 @@ impl UrgentCompaction {
             return Ok(false);
         }
         let walk = &mut *self.0.lock();
-        let begun = Instant::now();
+        let begun = regrouper.now();
         loop {
-            if walk.pending.is_empty() && !walk.begin(regrouper.reference_changes()) {
+            if walk.pending.is_empty() && !walk.begin(regrouper) {
                 return Ok(false);
             }
             let freed = regrouper.compact(&mut walk.pending, walk.dead_part, WANTED_BYTES);
@@ -87,7 +87,8 @@ impl UrgentCompaction {
             }
             if walk.pending.is_empty() && walk.dead_part == DEAD_PART_LAST {
                 // Other threads may have changed references meanwhile, but a change does not wait for them.
-                walk.rests_until = Some(Instant::now() + begun.elapsed() * REST_FACTOR);
+                let now = regrouper.now();
+                walk.rests_until = Some(now + (now - begun) * REST_FACTOR);
                 return Ok(false);
             }
         }
@@ -95,9 +96,9 @@ impl UrgentCompaction {
 }
 
 impl Walk {
-    /// Begins a walk, unless too few references have changed for it to find enough. `changes`: the count of
-    /// all changes so far. Returns whether it began.
-    fn begin(&mut self, changes: u64) -> bool {
+    /// Begins a walk, unless too few references have changed for it to find enough. Returns whether it began.
+    fn begin(&mut self, regrouper: &Regrouper<'_>) -> bool {
+        let changes = regrouper.reference_changes();
         if self.freed >= WANTED_BYTES {
             self.dead_part = DEAD_PART_FIRST.max(self.dead_part / 2);
         } else if self.dead_part < DEAD_PART_LAST {
@@ -107,7 +108,7 @@ impl Walk {
             (self.dead_part, self.freed) = (DEAD_PART_FIRST, WANTED_BYTES);
         }
         let more = self.complete_at.map_or(u64::MAX, |before| changes.saturating_sub(before));
-        let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
+        let rests = self.rests_until.is_some_and(|until| regrouper.now() < until);
         if self.dead_part == DEAD_PART_FIRST && (more == 0 || more < WORTHWHILE_CHANGES && rests) {
             return false;
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cffs::clock::TestClock;
+use cffs::clock::{TestClock, VirtualClock};
 use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice};
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Repair, Report};
@@ -159,11 +159,14 @@ fn the_background_reaches_a_clean_point_when_nothing_changes() {
     assert_eq!(state(&crashed(&device)), State::InUse, "switched off");
     volume.close().expect("close");
 
-    // It has not been idle for long enough.
-    let volume = open_with(device.clone(), never);
+    let clock = Arc::new(VirtualClock::default());
+    let volume = Volume::open(device.clone(), clock.clone(), never).expect("open");
     make(&volume, b"third", &[4; 100]);
-    volume.writer().background().run_once().expect("background");
-    assert_eq!(state(&crashed(&device)), State::InUse);
+    for (seconds, expected) in [(0, State::InUse), (9, State::InUse), (1, State::Clean)] {
+        clock.advance(Duration::from_secs(seconds));
+        volume.writer().background().run_once().expect("background");
+        assert_eq!(state(&crashed(&device)), expected, "it has to be idle for ten seconds");
+    }
 }
 
 #[test]

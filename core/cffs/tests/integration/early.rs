@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cffs::clock::TestClock;
+use cffs::clock::{TestClock, VirtualClock};
 use cffs::device::{HoldDevice, MemoryDevice, RequestKind, TraceDevice, TraceEvent};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
@@ -426,17 +426,20 @@ fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
 /// Even a small amount.
 #[test]
 fn changes_after_a_pause_are_written_when_they_have_waited() {
-    let interval = Duration::from_millis(20);
     let (volume, device) = volume(OpenOptions::default());
     volume.close().expect("close");
-    let options = OpenOptions { epoch_interval: interval, ..OpenOptions::default() };
-    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let clock = Arc::new(VirtualClock::default());
+    let volume = Volume::open(device.clone(), clock.clone(), OpenOptions::default());
     let volume = volume.expect("open");
-    volume.writer().background().run_once().expect("background");
-    let epochs = volume.stats().epochs;
+    let epochs_after = |seconds| {
+        clock.advance(Duration::from_secs(seconds));
+        volume.writer().background().run_once().expect("background");
+        volume.stats().epochs
+    };
+    // The pause does not count.
+    let epochs = epochs_after(3);
     make(&volume, ROOT, "second", 1);
-    thread::sleep(interval);
-    volume.writer().background().run_once().expect("background");
-    assert_eq!(volume.stats().epochs, epochs + 1);
+    assert_eq!(epochs_after(4), epochs);
+    assert_eq!(epochs_after(1), epochs + 1);
     is_sound(&volume, &device);
 }

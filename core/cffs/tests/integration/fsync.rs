@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cffs::clock::TestClock;
+use cffs::clock::{TestClock, VirtualClock};
 use cffs::device::{BlockDevice, HoldDevice, MemoryDevice, RequestKind, VolatileDevice};
 use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions, Repair};
@@ -253,27 +253,21 @@ fn a_file_that_freed_space_is_not_left_behind() {
 
 #[test]
 fn changes_left_behind_are_written_by_the_next_background_epoch() {
-    let interval = Duration::from_millis(200);
     let device = new_device(64 * MIB);
-    let volume = open_with(
-        device.clone(),
-        OpenOptions { epoch_interval: interval, ..OpenOptions::default() },
-    );
+    let clock = Arc::new(VirtualClock::default());
+    let volume = Volume::open(device.clone(), clock.clone(), OpenOptions::default());
+    let volume = volume.expect("open");
     let big = make(&volume, "big", 4 * MIB, 1);
     let small = make(&volume, "small", KIB, 1);
     volume.sync().expect("sync");
-    let began = Instant::now();
     write(&volume, big, 0, 4 * MIB, 2);
     // Epochs that leave it out do not delay the one that includes it.
-    for number in 0.. {
-        write(&volume, small, 0, KIB, number);
+    for second in 1..=5 {
+        write(&volume, small, 0, KIB, second);
         fsync(&volume, small);
-        let is_due = began.elapsed() >= interval;
+        assert!(volume.stats().dirty_bytes >= 4 * MIB, "second {second}");
+        clock.advance(Duration::from_secs(1));
         volume.writer().background().run_once().expect("background");
-        if is_due {
-            break;
-        }
-        thread::sleep(Duration::from_millis(5));
     }
     assert!(volume.stats().dirty_bytes < DERIVED);
     assert_is(&after_crash(&device), "big", 4 * MIB, 2);

@@ -26,6 +26,7 @@ mod unit;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) use self::keyed::Walk;
 pub use self::progress::RegroupProgress;
@@ -141,6 +142,11 @@ impl<'a> Regrouper<'a> {
     /// Whether contents may be in clusters.
     pub(crate) fn has_clusters(&self) -> bool {
         self.writer.inodes.layout.has_clusters()
+    }
+
+    /// The time, to measure durations.
+    pub(crate) fn now(&self) -> Instant {
+        self.writer.inodes.clock.monotonic()
     }
 
     /// How often references to clusters have changed since the volume was opened.

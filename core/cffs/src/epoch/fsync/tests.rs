@@ -4,11 +4,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
+use crate::clock::VirtualClock;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn callers(last: usize) -> Callers {
-    let callers = Callers::new(EpochNo(1), HOUR);
+    let callers = Callers::new(EpochNo(1), HOUR, Arc::new(VirtualClock::default()));
     callers.state.lock().last = LastGroup { callers: last, lasted: HOUR };
     callers
 }
@@ -70,4 +71,15 @@ fn when_a_leader_gives_up_another_one_leads() {
         drop(lead);
         assert!(second.join().unwrap());
     });
+}
+
+#[test]
+fn the_duration_of_an_epoch_is_remembered_for_the_next_leader() {
+    let clock = Arc::new(VirtualClock::default());
+    let callers = Callers::new(EpochNo(1), HOUR, clock.clone());
+    let lead = callers.ask(&[InodeNo(1)], EpochNo(2));
+    clock.advance(Duration::from_secs(2));
+    callers.reached(EpochNo(2), HashSet::new());
+    drop(lead);
+    assert_eq!(callers.state.lock().last.lasted, Duration::from_secs(2));
 }

@@ -17,7 +17,8 @@ pub struct IdleRegrouping {
     /// The idle time before the first step.
     after: Duration,
     calls: u64,
-    since: Instant,
+    /// When the last call was noticed, or the first check; `None` before that.
+    since: Option<Instant>,
     /// The count of changes when the whole volume was last examined.
     pub(super) complete_at: Option<u64>,
     /// The count of changes when it began at the root.
@@ -34,7 +35,7 @@ impl IdleRegrouping {
         IdleRegrouping {
             after,
             calls: 0,
-            since: Instant::now(),
+            since: None,
             complete_at: None,
             began_at: 0,
             walk: Walk::default(),
@@ -55,12 +56,14 @@ impl IdleRegrouping {
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<Option<RegroupProgress>> {
         let (calls, changes) = volume.calls.so_far();
-        if calls != self.calls {
-            (self.calls, self.since) = (calls, Instant::now());
+        let now = volume.inodes().clock.monotonic();
+        if calls != self.calls || self.since.is_none() {
+            (self.calls, self.since) = (calls, Some(now));
         }
         let found = volume.used.as_ref().map_or(0, Used::found);
         let is_complete = self.complete_at == Some(changes);
-        if self.since.elapsed() < self.after || is_complete && found == self.found {
+        let is_idle = self.since.is_some_and(|since| now - since >= self.after);
+        if !is_idle || is_complete && found == self.found {
             return Ok(None);
         }
         if watch(&RegroupProgress::default()).is_break() {

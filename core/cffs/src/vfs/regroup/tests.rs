@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
-use crate::clock::TestClock;
+use crate::clock::{TestClock, VirtualClock};
 use crate::device::{MemoryDevice, TraceDevice};
 use crate::error::Error;
 use crate::files::{Files, layout};
@@ -38,6 +38,13 @@ fn open(device: &Device, read_only: bool) -> Files {
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     let clock = Arc::new(TestClock::default());
     Files::new(Arc::new(crate::open(device.clone(), clock, options).expect("it opens")))
+}
+
+/// The volume at a time that the test decides.
+fn open_with_clock(device: &Device) -> (Files, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::default());
+    let volume = crate::open(device.clone(), clock.clone(), OpenOptions::default());
+    (Files::new(Arc::new(volume.expect("it opens"))), clock)
 }
 
 /// Sizes of files as in a tree of sources: most are small, a few are not, some have holes or nothing.
@@ -441,7 +448,7 @@ fn a_step_that_has_only_read_is_given_up_for_a_caller() {
 #[test]
 fn callers_have_their_turn_after_each_step() {
     let device = made(256 << 20, &MkfsOptions::default());
-    let files = open(&device, false);
+    let (files, clock) = open_with_clock(&device);
     age(&files);
     let volume = files.volume();
     let requests = || device.counts().reads + device.counts().writes;
@@ -467,24 +474,33 @@ fn callers_have_their_turn_after_each_step() {
     });
     assert!(progress.expect("regrouped").moved_files > 500 && steps > 2, "{steps} steps");
     // Without callers, nothing waits.
-    let mut turns = Turns::new(volume, Duration::from_millis(1));
+    let mut turns = Turns::new(volume, Duration::from_secs(3));
     files.write("/more", &[1; 9000]).expect("written");
     volume.sync().expect("durable");
     turns.step_ended(volume);
-    while !turns.may_go_on(volume) {
-        std::thread::sleep(Duration::from_millis(1));
+    for passed in [0, 1, 2] {
+        assert!(!turns.may_go_on(volume), "after {passed} s");
+        clock.advance(Duration::from_secs(1));
     }
+    assert!(turns.may_go_on(volume));
     files.close().expect("closed");
 }
 
 #[test]
 fn a_volume_is_not_regrouped_before_it_was_idle_for_the_requested_time() {
     let device = made(64 << 20, &MkfsOptions::default());
-    let files = open(&device, false);
+    let (files, clock) = open_with_clock(&device);
     files.write("/f", &[1; 9000]).expect("written");
-    let mut idle = IdleRegrouping::new(Duration::from_secs(3600));
-    for _ in 0..3 {
+    let mut idle = IdleRegrouping::new(Duration::from_secs(3));
+    let mut has_run_after = |seconds| {
+        clock.advance(Duration::from_secs(seconds));
         let run = idle.run(files.volume(), &mut |_| ControlFlow::Continue(()));
-        assert_eq!(run.expect("nothing to do"), None);
-    }
+        run.expect("no error").is_some()
+    };
+    assert!(!has_run_after(3600), "it counts from the last call");
+    assert!(!has_run_after(2));
+    files.write("/g", &[1; 9000]).expect("written");
+    assert!(!has_run_after(1));
+    assert!(!has_run_after(2));
+    assert!(has_run_after(1));
 }

@@ -27,7 +27,8 @@ impl Turns {
     pub fn new(volume: &Volume, pause: Duration) -> Turns {
         let (calls, _) = volume.calls.so_far();
         let requests = requests(volume);
-        Turns { pause, calls, since: Instant::now(), requests, due_at: calls }
+        let since = volume.inodes().clock.monotonic();
+        Turns { pause, calls, since, requests, due_at: calls }
     }
 
     /// A step has ended.
@@ -39,10 +40,11 @@ impl Turns {
     /// Whether the next step may begin; if so, it begins. Called repeatedly in between.
     pub fn may_go_on(&mut self, volume: &Volume) -> bool {
         let (calls, _) = volume.calls.so_far();
+        let now = volume.inodes().clock.monotonic();
         if calls != self.calls {
-            (self.calls, self.since) = (calls, Instant::now());
+            (self.calls, self.since) = (calls, now);
         }
-        let is_due = calls >= self.due_at || self.since.elapsed() >= self.pause;
+        let is_due = calls >= self.due_at || now - self.since >= self.pause;
         if is_due {
             self.requests = requests(volume);
         }
