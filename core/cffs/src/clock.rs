@@ -1,7 +1,7 @@
 //! Time, injected from outside.
 //!
 //! The core asks its [`Clock`] for the time, so that a test decides what time it is and runs are
-//! reproducible. By the same clock it decides when an epoch, a clean point or a step of regrouping is due,
+//! reproducible. By the same clock it decides when an epoch, a checkpoint or a step of regrouping is due,
 //! how long an epoch took, and how old a lost change is.
 //!
 //! Where a thread blocks, time is the system's: limits of waits on condition variables (callers of fsync for

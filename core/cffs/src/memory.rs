@@ -37,7 +37,7 @@ pub enum Kind {
     References,
     /// Free-space bitmaps of cylinder groups.
     Bitmaps,
-    /// Records of changes since the last clean point.
+    /// Records of changes since the last checkpoint.
     IntentLog,
 }
 

@@ -71,10 +71,10 @@ pub struct OpenOptions {
     /// How long nothing is changed before the background writes derived state and marks the volume as clean;
     /// [`Duration::MAX`] for never.
     pub clean_after: Duration,
-    /// The longest time between clean points of a volume that is constantly changed. A clean point writes all
+    /// The longest time between checkpoints of a volume that is constantly changed. A checkpoint writes all
     /// derived state, so that little has to be recovered after a crash.
     pub clean_every: Duration,
-    /// The most time that these clean points may take, in percent.
+    /// The most time that these checkpoints may take, in percent.
     pub clean_share_percent: u32,
     /// When a read sets the access time.
     pub atime: AtimeMode,

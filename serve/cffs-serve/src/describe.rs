@@ -209,7 +209,7 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
             "written": stats.epochs,
             "forced": stats.epochs_forced,
             "early_writes": stats.early_writes,
-            "clean_points": stats.clean_points,
+            "checkpoints": stats.checkpoints,
         },
         "memory": memory(stats, uses),
     });

@@ -132,8 +132,8 @@ function showTiles({ volume, stats, now, hour }) {
   const [reads, writes] = [counted(device.reads, "read"), counted(device.writes, "write")];
   show("device-note", `${reads}, ${writes}, ${counted(device.syncs, "flush", "flushes")}`);
   show("epochs", number(stats.epochs.written));
-  const { forced, clean_points: clean } = stats.epochs;
-  show("epochs-note", `${number(forced)} forced, ${counted(clean, "clean point")}`);
+  const { forced, checkpoints } = stats.epochs;
+  show("epochs-note", `${number(forced)} forced, ${counted(checkpoints, "checkpoint")}`);
   show("journal", stats.journal ? stats.journal.state : "none");
   show("journal-note", stats.journal
     ? `${counted(stats.journal.records, "record")}, ${counted(stats.journal.flushes, "flush", "flushes")}`

@@ -44,7 +44,7 @@ For a volume with a journal (mkfs --journal):
   superseded_percent     the share of blocks that a newer record superseded, so that they were
                          written to their places once for several records
   drains                 how often its blocks were written to their places: because it was full,
-                         because of a write that bypassed it (overlap), or at a clean point
+                         because of a write that bypassed it (overlap), or at a checkpoint
   drain_us               the total time of these, in microseconds
   stalled_us             how long writers waited for the first two kinds, in microseconds
 

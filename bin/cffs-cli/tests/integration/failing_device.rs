@@ -270,7 +270,7 @@ fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
 
 /// The superblock said "clean" when writes began to fail, and still does afterwards.
 #[test]
-fn the_loss_of_a_file_made_after_a_clean_point_is_reported() {
+fn the_loss_of_a_file_made_after_a_checkpoint_is_reported() {
     for options in ["clean=1", "clean=1,fuseblk=no"] {
         if !can_mount() {
             return;

@@ -698,7 +698,7 @@ fn an_fsync_on_a_mounted_volume_with_a_journal_is_one_record_and_one_flush() {
     assert!(count("drains_full") + count("drains_overlap") <= count("drains"), "{after}");
     assert!(count("stalled_us") < 60_000_000, "{after}");
     assert!(after["memory"]["journal"]["bytes_most"].as_u64() > Some(0), "{after}");
-    // The background may write an epoch, or reach a clean point, meanwhile.
+    // The background may write an epoch, or reach a checkpoint, meanwhile.
     let most = FILES + 6;
     assert!((FILES..=most).contains(&rise("journal", "records")), "{before} {after}");
     assert!((FILES..=most).contains(&rise("journal", "flushes")), "{before} {after}");

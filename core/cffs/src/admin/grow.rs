@@ -95,7 +95,7 @@ impl Grow<'_> {
         cache.sync()
     }
 
-    /// Reaches a clean point at which the volume has its new size.
+    /// Reaches a checkpoint at which the volume has its new size.
     fn take_in(&self, progress: &mut Progress, next: &Superblock) -> Result<()> {
         // The long part runs while changes continue.
         self.writer.run_epoch(progress, EpochKind::Derived)?;

@@ -8,7 +8,7 @@
 //! [`share`](Clusters::share) refuses further ones, and [`share_for_now`](Clusters::share_for_now) is for a
 //! file that removes a reference before the epoch starts.
 //!
-//! The counts on the device are those of the last clean point, and leave out files without a name: after a
+//! The counts on the device are those of the last checkpoint, and leave out files without a name: after a
 //! crash, nothing refers to such files.
 
 use std::collections::BTreeMap;
@@ -38,18 +38,18 @@ struct Turnover {
 pub struct ChangedCluster {
     /// Its run.
     pub run: FragRun,
-    /// The references at the last clean point: 0 if no cluster began there.
+    /// The references at the last checkpoint: 0 if no cluster began there.
     pub before: u8,
     /// The references now.
     pub now: u8,
 }
 
-/// The changes of references to clusters, in this epoch and since the last clean point.
+/// The changes of references to clusters, in this epoch and since the last checkpoint.
 #[derive(Default)]
 pub(super) struct References {
     /// References that were added and removed in the open epoch.
     turnover: BTreeMap<FragRun, Turnover>,
-    /// The references at the last clean point to clusters whose references have changed since.
+    /// The references at the last checkpoint to clusters whose references have changed since.
     pub before: HashMap<FragNo, u8>,
     /// Clusters that the intent log does not list yet.
     new: Vec<FragRun>,
@@ -99,7 +99,7 @@ impl References {
         runs.into_iter().map(changed).collect()
     }
 
-    /// Begins to note changes since a clean point at which files without a name had these references.
+    /// Begins to note changes since a checkpoint at which files without a name had these references.
     /// Returns the clusters that only such files refer to.
     pub fn begin_generation(
         &mut self,
@@ -180,7 +180,7 @@ impl<'a> Clusters<'a> {
         assert_eq!(run.len, request.len, "a cluster is in one piece");
         space.take(request, run)?;
         space.groups.set_references(run, count);
-        // A cluster that began there at the clean point was freed, and the intent log records this.
+        // A cluster that began there at the checkpoint was freed, and the intent log records this.
         references.before.insert(run.start, 0);
         references.new.push(run);
         Ok(Some(run))

@@ -15,10 +15,10 @@ pub struct Group {
     reserved_bits: Vec<u64>,
     len: u32,
     free_count: u32,
-    /// Set for fragments that were free at the last clean point, and for those that the intent log records as
+    /// Set for fragments that were free at the last checkpoint, and for those that the intent log records as
     /// freed.
     logged_bits: Vec<u64>,
-    /// The free fragments at the last clean point.
+    /// The free fragments at the last checkpoint.
     pub free_before: u32,
     /// Whether the intent log records that the group has changed.
     pub marked: bool,
@@ -120,7 +120,7 @@ impl Group {
         words as u64 * 8 + self.references.capacity() as u64
     }
 
-    /// The bitmap that a clean point writes, padded with used fragments to `bytes`, and the number of free
+    /// The bitmap that a checkpoint writes, padded with used fragments to `bytes`, and the number of free
     /// fragments in it. The runs of `also_free` count as free, whatever their state in memory.
     pub fn save(&mut self, bytes: usize, also_free: &[(u32, u32)]) -> (Vec<u8>, u32) {
         self.logged_bits.clone_from(&self.free_bits);
@@ -140,7 +140,7 @@ impl Group {
         (bitmap, free)
     }
 
-    /// The parts of a run that were in use at the last clean point, and are not in the intent log yet.
+    /// The parts of a run that were in use at the last checkpoint, and are not in the intent log yet.
     pub fn log_freed(&mut self, start: u32, len: u32) -> Vec<(u32, u32)> {
         let mut parts: Vec<(u32, u32)> = Vec::new();
         for (index, mask) in masks(start, len) {

@@ -302,7 +302,7 @@ impl Groups {
         }
     }
 
-    /// The parts of these runs that were in use at the clean point, and are not in the intent log yet.
+    /// The parts of these runs that were in use at the checkpoint, and are not in the intent log yet.
     pub fn log_freed<'a>(
         &mut self,
         runs: impl Iterator<Item = &'a FragRun>,
@@ -319,7 +319,7 @@ impl Groups {
         Ok(freed)
     }
 
-    /// Counts the group of a fragment as changed, so that the next clean point writes it.
+    /// Counts the group of a fragment as changed, so that the next checkpoint writes it.
     pub fn mark_dirty(&mut self, fragment: FragNo) -> Result<()> {
         self.at(fragment)?.0.dirty = true;
         Ok(())
@@ -330,7 +330,7 @@ impl Groups {
         self.loaded.values().any(|group| group.dirty)
     }
 
-    /// The groups that changed since the last call, with the fragments that were free at the clean point.
+    /// The groups that changed since the last call, with the fragments that were free at the checkpoint.
     pub fn log_changed(&mut self) -> Vec<(CgIndex, u32)> {
         let changed = self.loaded.iter_mut().filter(|(_, group)| group.dirty && !group.marked);
         let mark = |(cg, group): (&CgIndex, &mut Group)| {

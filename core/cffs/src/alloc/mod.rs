@@ -109,9 +109,9 @@ pub struct Space {
 /// Changes of space that the intent log must record.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Groups that changed, with the fragments that were free at the clean point.
+    /// Groups that changed, with the fragments that were free at the checkpoint.
     pub groups: Vec<(CgIndex, u32)>,
-    /// Runs that were in use at the clean point and become free.
+    /// Runs that were in use at the checkpoint and become free.
     pub freed: Vec<FragRun>,
     /// Clusters whose references changed.
     pub clusters: Vec<ChangedCluster>,
@@ -245,7 +245,7 @@ impl Allocator {
     }
 
     /// Takes the changes of space for the intent log: groups that changed since the last call, and runs that
-    /// were in use at the clean point and are freed by the epoch that has started, or belong to files that
+    /// were in use at the checkpoint and are freed by the epoch that has started, or belong to files that
     /// lost their last name; and the clusters that are new, or in `touched`. Call only while no change is in
     /// progress.
     pub fn take_changes(&self, nameless: &[FragRun], touched: &[FragRun]) -> Result<Changes> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::Phase;
 
-/// A stage of an epoch or a clean point.
+/// A stage of an epoch or a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Waiting for changes in progress, with the gate about to close.

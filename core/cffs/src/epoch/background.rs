@@ -60,7 +60,7 @@ impl Background<'_> {
         })
     }
 
-    /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A thread of
+    /// Writes an epoch if one is due, and a checkpoint if nothing has been changed for a while. A thread of
     /// the front end calls this about once a second ([`run_during`](Background::run_during)).
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! Clean points: moments at which all derived state on the device is correct, and the superblock says so
+//! Checkpoints: moments at which all derived state on the device is correct, and the superblock says so
 //! (FORMAT: state).
 //!
-//! Closing a volume ends with a clean point. So does a pause: after some time without changes, the background
-//! writes a clean point and marks the volume as clean, so that a crash of an idle volume needs no recovery.
+//! Closing a volume ends with a checkpoint. So does a pause: after some time without changes, the background
+//! writes a checkpoint and marks the volume as clean, so that a crash of an idle volume needs no recovery.
 //! The mark "in use" goes with the first phase of the next epoch, before any change.
 //!
 //! ```text
@@ -32,7 +32,7 @@ use crate::inode::{InodeCache, nameless_space};
 use crate::trace::OpKind;
 use crate::units::EpochNo;
 
-/// Brings a volume to clean points ([`EpochWriter::checkpoints`]).
+/// Brings a volume to checkpoints ([`EpochWriter::checkpoints`]).
 #[derive(Clone, Copy)]
 pub struct Checkpoints<'a> {
     pub(super) inodes: &'a InodeCache,
@@ -40,7 +40,7 @@ pub struct Checkpoints<'a> {
 }
 
 impl Checkpoints<'_> {
-    /// Writes a clean point and marks the volume as clean, so that it needs no recovery unless it is changed.
+    /// Writes a checkpoint and marks the volume as clean, so that it needs no recovery unless it is changed.
     /// Returns false if it was changed meanwhile, or an inode without a name is in use.
     ///
     /// Earlier changes are durable in either case.
@@ -145,7 +145,7 @@ impl Checkpoints<'_> {
         self.write_derived(writes, next, false)
     }
 
-    /// Whether the volume has been idle for long enough, and clean points stay within their share of the
+    /// Whether the volume has been idle for long enough, and checkpoints stay within their share of the
     /// time.
     pub(super) fn is_mark_due(&self, progress: &Progress) -> bool {
         let wait = self.writer.options.clean_after;
@@ -158,8 +158,8 @@ impl Checkpoints<'_> {
         idle && !spent && !self.writer.superblock.is_clean()
     }
 
-    /// Whether a volume that is constantly changed needs a clean point to keep recovery short: the intent log
-    /// fills up, or the last clean point is long ago.
+    /// Whether a volume that is constantly changed needs a checkpoint to keep recovery short: the intent log
+    /// fills up, or the last checkpoint is long ago.
     pub(super) fn is_due(&self, progress: &Progress) -> bool {
         let fill = self.inodes.intent_log.fill();
         let now = self.inodes.clock.monotonic();
@@ -172,7 +172,7 @@ impl Checkpoints<'_> {
         !spent && (fill.is_high() || fill.sectors > 0 && now - began >= every)
     }
 
-    /// Writes an epoch with all derived state, and the superblock that makes it the new clean point, while
+    /// Writes an epoch with all derived state, and the superblock that makes it the new checkpoint, while
     /// changes continue. The volume stays in use.
     pub(super) fn run_locked(&self, progress: &mut Progress) -> Result<()> {
         let started = self.inodes.clock.monotonic();
@@ -180,11 +180,11 @@ impl Checkpoints<'_> {
         self.writer.run_epoch(progress, EpochKind::Checkpoint)?;
         let ended = self.inodes.clock.monotonic();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
-        self.writer.counts.clean_points.count();
+        self.writer.counts.checkpoints.count();
         Ok(())
     }
 
-    /// With the gate closed, prepares an epoch with all derived state, and the superblock of the clean point,
+    /// With the gate closed, prepares an epoch with all derived state, and the superblock of the checkpoint,
     /// with a change applied to it.
     pub(crate) fn prepare(
         &self,
@@ -227,11 +227,11 @@ impl Checkpoints<'_> {
         }
         next.state = State::Clean;
         self.write_derived(writes, next, false)?;
-        self.writer.counts.clean_points.count();
+        self.writer.counts.checkpoints.count();
         Ok(true)
     }
 
-    /// Writes the last clean point of a volume, even if inodes without a name are left.
+    /// Writes the last checkpoint of a volume, even if inodes without a name are left.
     fn mark_clean_at_close(&self, progress: &Progress) -> Result<()> {
         let mut next = self.writer.superblock.get();
         let mut writes = WriteSet::default();

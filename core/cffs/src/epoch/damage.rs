@@ -5,8 +5,8 @@
 //!   a call meets a contradiction,
 //!   or the device fails to read
 //!   metadata ─────────────────────┐
-//!   a scrub or a check finds one ─┴▶ the record ──▶ superblock: within a second, at each clean
-//!                                        │          point, and when the volume is closed
+//!   a scrub or a check finds one ─┴▶ the record ──▶ superblock: within a second, at each
+//!                                        │          checkpoint, and when the volume is closed
 //!                                        └────────▶ errors=remount-ro: no more changes
 //! ```
 //!

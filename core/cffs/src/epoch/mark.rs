@@ -12,7 +12,7 @@
 //! ```
 //!
 //! For an idle volume, the mark costs no reads or writes. A writer that was taken over notices this before
-//! its next clean point or write of the superblock, and stops.
+//! its next checkpoint or write of the superblock, and stops.
 
 use super::superblock::read_superblock;
 use crate::clock::Timestamp;

@@ -94,7 +94,7 @@ pub(crate) struct Counts {
     pub clusters: AtomicU64,
     pub compressed_bytes: AtomicU64,
     pub compressed_to_bytes: AtomicU64,
-    pub clean_points: Counter,
+    pub checkpoints: Counter,
 }
 
 impl EpochWriter {
@@ -120,7 +120,7 @@ impl EpochWriter {
         }
     }
 
-    /// Brings the volume to clean points.
+    /// Brings the volume to checkpoints.
     pub fn checkpoints(&self) -> Checkpoints<'_> {
         Checkpoints { inodes: &self.inodes, writer: self }
     }

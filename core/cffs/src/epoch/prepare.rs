@@ -29,7 +29,7 @@ pub(crate) struct Prepared {
     pub(crate) clusters: PlacedClusters,
     /// The files that wait for a later epoch.
     pub(crate) left: HashSet<InodeNo>,
-    /// The superblock to be written after, if this is a clean point.
+    /// The superblock to be written after, if this is a checkpoint.
     pub(crate) superblock: Option<Superblock>,
     /// Why directories above a change could not be stamped.
     pub(crate) unread: Option<Error>,
@@ -141,7 +141,7 @@ impl<'a> Preparation<'a> {
         let InodeCache { intent_log, alloc, .. } = self.inodes;
         let (nameless, touched) = (intent_log.take_nameless(), intent_log.touched_clusters());
         intent_log.space(alloc.take_changes(&nameless, &touched)?);
-        // A clean point that only writes bitmaps is recorded as well.
+        // A checkpoint that only writes bitmaps is recorded as well.
         let has_any =
             !self.write_back.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
         if self.with_derived && has_any {

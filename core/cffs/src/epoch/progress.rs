@@ -19,7 +19,7 @@ pub(crate) struct Progress {
     pub(crate) waited_from: Instant,
     /// The time of the last one that wrote anything; at first, when the volume was opened.
     pub(crate) written: Instant,
-    /// The last attempt to reach a clean point.
+    /// The last attempt to reach a checkpoint.
     pub(crate) attempt: Option<Attempt>,
     /// When the volume was opened.
     pub(crate) opened: Instant,
@@ -54,14 +54,14 @@ pub(crate) enum EpochKind {
     Plain,
     /// The locator table and the indexes too.
     Derived,
-    /// And all other derived state: once on the device, the epoch is the new clean point.
+    /// And all other derived state: once on the device, the epoch is the new checkpoint.
     Checkpoint,
 }
 
 /// Pages that are being written, by file.
 pub(crate) type InFlight = Vec<(Arc<Vnode>, Vec<FileBlock>)>;
 
-/// The last attempt to reach a clean point.
+/// The last attempt to reach a checkpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt {
     pub(crate) ended: Instant,

@@ -63,7 +63,7 @@ impl EpochWriter {
         self.write_epoch(&mut progress, EpochKind::Plain)
     }
 
-    /// Writes an epoch, with a clean point if the intent log calls for one.
+    /// Writes an epoch, with a checkpoint if the intent log calls for one.
     fn write_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         self.health.check_writable()?;
         let is_high = self.inodes.intent_log.fill().is_high();

@@ -1,7 +1,7 @@
-//! The intent log (FORMAT: intent log): what may have changed since the last clean point.
+//! The intent log (FORMAT: intent log): what may have changed since the last checkpoint.
 //!
 //! Offers [`Record`] and the codec of a sector of the log. A record names a place that has changed since the
-//! clean point, or its contents at that time; it is on the device before the change. After a crash, recovery
+//! checkpoint, or its contents at that time; it is on the device before the change. After a crash, recovery
 //! therefore examines only listed places.
 //!
 //! A record whose change was never written is harmless.
@@ -49,10 +49,10 @@ pub enum Record {
     External {
         /// The inode.
         ino: InodeNo,
-        /// The names that it had at the clean point.
+        /// The names that it had at the checkpoint.
         names: u32,
     },
-    /// A name of an external inode that existed at the clean point, in a block that changes.
+    /// A name of an external inode that existed at the checkpoint, in a block that changes.
     Reference {
         /// The directory.
         dir: InodeNo,
@@ -65,14 +65,14 @@ pub enum Record {
     Locator {
         /// The block of the table.
         position: u64,
-        /// The entries that were in use at the clean point.
+        /// The entries that were in use at the checkpoint.
         used: u16,
     },
     /// Fragments of the group come into use, or become free.
     Group {
         /// The group.
         cg: CgIndex,
-        /// The fragments that were free at the clean point.
+        /// The fragments that were free at the checkpoint.
         free: u32,
     },
     /// A run that was in use becomes free.
@@ -81,17 +81,17 @@ pub enum Record {
     Cluster {
         /// Its run.
         run: FragRun,
-        /// The references to it at the clean point. 0 if no cluster began there, or the former one was freed:
+        /// The references to it at the checkpoint. 0 if no cluster began there, or the former one was freed:
         /// then all references to it are of inodes whose containers the log lists.
         references: u8,
     },
-    /// A file refers to a cluster more or less often than at the clean point.
+    /// A file refers to a cluster more or less often than at the checkpoint.
     Referrer {
         /// The first fragment of the cluster.
         start: FragNo,
         /// The file.
         ino: InodeNo,
-        /// How many of its extents referred to the cluster at the clean point.
+        /// How many of its extents referred to the cluster at the checkpoint.
         extents: u8,
     },
     /// Only the blocks of a large directory that [`Record::DirectoryBlock`] names change, and the buckets of
@@ -99,11 +99,11 @@ pub enum Record {
     LargeDirectory {
         /// The directory.
         dir: InodeNo,
-        /// The names in it at the clean point.
+        /// The names in it at the checkpoint.
         entries: u32,
         /// The directories among them.
         subdirectories: u32,
-        /// The buckets of its index at the clean point.
+        /// The buckets of its index at the checkpoint.
         buckets: u32,
     },
     /// Sectors in a block of a large directory change.
@@ -112,7 +112,7 @@ pub enum Record {
         dir: InodeNo,
         /// The block of the directory.
         position: u32,
-        /// The names in it at the clean point.
+        /// The names in it at the checkpoint.
         names: u16,
         /// The directories among them.
         subdirectories: u16,
@@ -126,7 +126,7 @@ pub enum Record {
     },
     /// The entry of an inode without a name in the locator table is void.
     Nameless(InodeNo),
-    /// Derived state is being written for the next clean point: a listed bitmap, block of the locator
+    /// Derived state is being written for the next checkpoint: a listed bitmap, block of the locator
     /// table or bucket may be part old and part new.
     Settling,
     /// The end of the records of one epoch: records that none follows are of an epoch that changed

@@ -172,7 +172,7 @@ pub struct Superblock {
     pub policy: Policy,
     /// How the volume was left.
     pub state: State,
-    /// Counts clean points: each one invalidates all earlier records of the intent log.
+    /// Counts checkpoints: each one invalidates all earlier records of the intent log.
     pub generation: u64,
     /// The last epoch that was complete when the superblock was written.
     pub epoch: u64,

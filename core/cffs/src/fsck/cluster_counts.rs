@@ -1,6 +1,6 @@
 //! References to clusters after a crash: recovery counts those that the intent log lists.
 //!
-//! The count of a cluster that existed at the clean point is the count of then, less the references that the
+//! The count of a cluster that existed at the checkpoint is the count of then, less the references that the
 //! listed files had, plus those that the walk found in them. Only files that the walk has found refer to a
 //! cluster that is new or in reused space.
 

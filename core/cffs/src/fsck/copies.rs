@@ -101,7 +101,7 @@ impl Copies<'_, '_> {
         if self.meta.superblock.ro_compat.contains(RoCompat::QUOTAS) {
             self.meta.superblock.mounts = self.meta.superblock.mounts.saturating_add(1);
         }
-        // The next generation may already have a log, of a clean point that was not completed.
+        // The next generation may already have a log, of a checkpoint that was not completed.
         self.meta.superblock.generation = self.meta.superblock.generation.wrapping_add(2);
         let system = self.meta.block_place(layout.system_area());
         let system = self.meta.disk.read(system.offset, system.len);

@@ -1,7 +1,7 @@
-//! The fast check: recovery that reads only what changed since the last clean point.
+//! The fast check: recovery that reads only what changed since the last checkpoint.
 //!
 //! It is the same walk with a scope: only the listed containers, and only the blocks of the locator table and
-//! the bitmaps that the intent log lists. The counters are those of the clean point, plus the changes in
+//! the bitmaps that the intent log lists. The counters are those of the checkpoint, plus the changes in
 //! these blocks.
 //!
 //! Invariants: any fault that a crash does not explain raises a doubt; then nothing is written, and the full
@@ -22,7 +22,7 @@ use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
 use crate::format::locator::{self, Entry};
 use crate::units::{CgIndex, FragRun, InodeNo};
 
-/// A group as it was at the clean point.
+/// A group as it was at the checkpoint.
 struct Group {
     header: CgHeader,
     bitmap: Vec<u8>,
@@ -196,7 +196,7 @@ impl FastRecovery<'_, '_> {
         }
     }
 
-    /// Reads the listed groups as they were at the clean point.
+    /// Reads the listed groups as they were at the checkpoint.
     fn read_groups(&mut self) -> BTreeMap<u32, Group> {
         let layout = self.walk.meta.layout;
         let Some(scope) = &mut self.walk.scope else { return BTreeMap::new() };
@@ -244,8 +244,8 @@ impl FastRecovery<'_, '_> {
             None => (false, None),
         };
         match CgHeader::decode(&head, cg, self.walk.meta.checksum) {
-            // A bitmap that was written after the clean point differs from it only in what the log lists,
-            // and so do counts of references; its count is no longer that of the clean point.
+            // A bitmap that was written after the checkpoint differs from it only in what the log lists,
+            // and so do counts of references; its count is no longer that of the checkpoint.
             Ok(mut header)
                 if (settling && before.is_some()
                     || header.bitmap_checksum == bitmap_checksum(&bitmap)
@@ -260,7 +260,7 @@ impl FastRecovery<'_, '_> {
             Ok(_) => {
                 self.walk
                     .findings
-                    .doubt(format!("the bitmap of group {cg} is not of the clean point"));
+                    .doubt(format!("the bitmap of group {cg} is not of the checkpoint"));
                 None
             }
             Err(error) => {
@@ -270,8 +270,8 @@ impl FastRecovery<'_, '_> {
         }
     }
 
-    /// A group that was not written since the clean point agrees with the log, and no group is of a clean
-    /// point that did not begin.
+    /// A group that was not written since the checkpoint agrees with the log, and no group is of a
+    /// checkpoint that did not begin.
     fn check_kept(&mut self, header: &CgHeader, settling: bool, listed: Option<u32>) {
         let (cg, found, own) = (header.cg, header.generation, self.walk.meta.superblock.generation);
         if found > own.wrapping_add(1) {
@@ -282,7 +282,7 @@ impl FastRecovery<'_, '_> {
         let free = header.free_fragments;
         if let Some(listed) = listed.filter(|listed| !settling && found <= own && *listed != free) {
             self.walk.findings.lost_writes(format!(
-                "group {cg} has {free} free fragments, and had {listed} at the last clean point"
+                "group {cg} has {free} free fragments, and had {listed} at the last checkpoint"
             ));
         }
     }

@@ -1,7 +1,7 @@
 //! Evidence that the device lost what it had acknowledged as durable.
 //!
 //! Offers [`find`], which a check and every opening ask first. A sound device has newer data only if the
-//! older data was durable: the superblock of a clean point comes before the log that follows it, the mark "in
+//! older data was durable: the superblock of a checkpoint comes before the log that follows it, the mark "in
 //! use" before the second epoch, and one epoch before the next. If the device has the later data without the
 //! earlier, it dropped a write that it had acknowledged with a flush, or made it durable too late. Other
 //! writes may be lost, too.
@@ -78,7 +78,7 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostWrites> {
     let lost_writes = |what, generation| Some(LostWrites { what, generation });
     for log in &found[..2] {
         let Some((generation, marks)) = first_sector(log, superblock) else { continue };
-        // A clean point may write a log of its own ahead of its superblock: one epoch's.
+        // A checkpoint may write a log of its own ahead of its superblock: one epoch's.
         let is_ahead = generation == own.wrapping_add(1) && !has_followed(&marks.records);
         if generation > own && !is_ahead {
             let what = format!(

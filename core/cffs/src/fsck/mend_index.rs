@@ -1,7 +1,7 @@
 //! Recovery of the index of a large directory, of which only parts changed: the listed buckets are corrected.
 //!
-//! Buckets are written for clean points only. Before that, each bucket on the device is that of the last
-//! clean point, and its entries of blocks that did not change are right. While they are being written, each
+//! Buckets are written for checkpoints only. Before that, each bucket on the device is that of the last
+//! checkpoint, and its entries of blocks that did not change are right. While they are being written, each
 //! is old or new, and the same holds if no bucket was split. An index in any other state is removed, and the
 //! next insertion makes a new one.
 
@@ -68,7 +68,7 @@ impl IndexMending<'_, '_> {
         let is_kept = file.indexed && there == len;
         let has_more = mapped * u64::from(layout.fragment_bytes) > len;
         if parts.buckets == 0 || file.buckets < parts.buckets || !is_kept || has_more {
-            return Err("it is not the index of the clean point");
+            return Err("it is not the index of the checkpoint");
         }
         let is_split = parts.changed_buckets.last().is_some_and(|last| *last >= parts.buckets);
         let settling = self.walk.scope.as_ref().is_some_and(|scope| scope.settling);

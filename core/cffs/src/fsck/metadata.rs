@@ -25,7 +25,7 @@ pub(super) struct Metadata<'c> {
     pub checksum: Checksum,
     /// The inventory of the current round.
     pub inventory: Inventory,
-    /// The least epoch of a sector in which fast recovery changes names: it comes after the last clean point,
+    /// The least epoch of a sector in which fast recovery changes names: it comes after the last checkpoint,
     /// so that another recovery counts them.
     pub epoch_min: Option<u64>,
     /// Directories whose names changed, and whose inodes have to be stamped with the count of marks.

@@ -18,9 +18,9 @@ pub(super) enum Listed {
 /// The parts of a large directory that may have changed.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
-    /// The names, and the directories among them, at the clean point.
+    /// The names, and the directories among them, at the checkpoint.
     counts: (u32, u32),
-    /// The buckets of its index at the clean point.
+    /// The buckets of its index at the checkpoint.
     pub buckets: u32,
     /// The blocks that changed, with the names, and the directories among them, that were there.
     pub blocks: BTreeMap<u32, (u16, u16)>,

@@ -239,7 +239,7 @@ impl LocatorTable<'_, '_> {
         good
     }
 
-    /// A block that was not written since the clean point has the entries that the log lists.
+    /// A block that was not written since the checkpoint has the entries that the log lists.
     fn check_locator_count(&mut self, block: u64, bytes: &[u8]) {
         let Some(scope) = self.walk.scope.as_ref().filter(|scope| !scope.settling) else { return };
         let Some(listed) = scope.locator.get(&block).copied() else { return };
@@ -247,7 +247,7 @@ impl LocatorTable<'_, '_> {
         if used != usize::from(listed) {
             self.walk.findings.lost_writes(format!(
                 "block {block} of the locator table has {used} entries, and had {listed} at the last \
-                 clean point"
+                 checkpoint"
             ));
         }
     }

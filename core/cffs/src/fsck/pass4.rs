@@ -86,7 +86,7 @@ impl Bitmaps<'_, '_> {
             free_fragments: free,
             rotor: 0,
             bitmap_checksum: bitmap_checksum(&bitmap),
-            // Not of the clean point from which the intent log continues.
+            // Not of the checkpoint from which the intent log continues.
             generation: self.meta.superblock.generation.wrapping_add(1),
             clusters,
             counts_checksum: bitmap_checksum(&counts),

@@ -99,7 +99,7 @@ problems! {
         "None without --without-journal, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty journal is written; the old journal is ignored if it turns up again.";
     WritesLost "CF0109" Loss
         "acknowledged writes lost"
-        "The device lost data that it had acknowledged with a flush, although it kept later data: a superblock, a part of the intent log, or writes of a clean point. Other losses cannot be detected."
+        "The device lost data that it had acknowledged with a flush, although it kept later data: a superblock, a part of the intent log, or writes of a checkpoint. Other losses cannot be detected."
         "The volume is made consistent in its present state; compare recent changes with a backup. Check the device before you trust it again: its write cache, its controller, or the host of a virtual disk.";
 
     SectorLost "CF0201" Loss

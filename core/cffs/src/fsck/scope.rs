@@ -1,7 +1,7 @@
 //! The scope of a fast check: everything that the intent log lists (FORMAT: intent log).
 //!
 //! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is unchanged
-//! since the last clean point, and is not read, except for the directories above a listed one.
+//! since the last checkpoint, and is not read, except for the directories above a listed one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::units::{Container, FragNo, FragRun, InodeNo};
 /// The length of one read of the log.
 const STEP_BYTES: u32 = 64 << 10;
 
-/// Everything that may have changed since the last clean point.
+/// Everything that may have changed since the last checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     pub directories: ListedDirectories,
@@ -32,7 +32,7 @@ pub(super) struct Scope {
     /// corrects them nevertheless, since the log lists all that changed in them, or removes the index.
     pub settling: bool,
     pub freed: Vec<FragRun>,
-    /// Clusters whose references changed, with those of the clean point; 0 if the cluster is new, or gone.
+    /// Clusters whose references changed, with those of the checkpoint; 0 if the cluster is new, or gone.
     pub clusters: BTreeMap<FragNo, (FragRun, u8)>,
     /// Files whose references to these clusters changed, with the extents that referred to them.
     pub referrers: BTreeMap<(FragNo, InodeNo), u8>,
@@ -42,7 +42,7 @@ pub(super) struct Scope {
     references: HashMap<InodeNo, u32>,
     /// The blocks in which these names were.
     reference_blocks: HashSet<(InodeNo, u32)>,
-    /// The last epoch before the clean point.
+    /// The last epoch before the checkpoint.
     epoch: u64,
     block_sectors: u32,
     /// Evidence that the device lost a part of the log.
@@ -177,7 +177,7 @@ impl Scope {
         had.saturating_sub(self.references.get(&ino).copied().unwrap_or(0))
     }
 
-    /// Whether an inode of the external table had names at the clean point.
+    /// Whether an inode of the external table had names at the checkpoint.
     pub fn had_names(&self, found: &Found) -> bool {
         !self.is_listed(found.container)
             || self.names.get(&found.ino).is_some_and(|names| *names > 0)
@@ -189,7 +189,7 @@ impl Scope {
         epoch > self.epoch || self.reference_blocks.contains(&(place.file, block))
     }
 
-    /// The epoch of a sector in which recovery changes names: one after the clean point, so that another
+    /// The epoch of a sector in which recovery changes names: one after the checkpoint, so that another
     /// recovery counts them.
     pub fn epoch_of_change(&self, epoch: u64) -> u64 {
         epoch.max(self.epoch + 1)

@@ -88,7 +88,7 @@ impl<'a> Containers<'a> {
         self.inodes.queue(file.vnode);
         let (block, made_dirty) =
             self.inodes.dirty_page_or(file, position, |inode| self.clean_block(inode, position))?;
-        // After a clean point no page is dirty, so the first change of each passes here.
+        // After a checkpoint no page is dirty, so the first change of each passes here.
         if made_dirty {
             self.inodes.intent_log.container(&holder, position, Some(block));
         }

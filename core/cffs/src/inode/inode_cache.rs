@@ -61,7 +61,7 @@ pub struct InodeCache {
     pub clock: Arc<dyn Clock>,
     /// The state of the inode locator table.
     pub locator: Locator,
-    /// The intent log: changes since the last clean point.
+    /// The intent log: changes since the last checkpoint.
     pub intent_log: IntentLog,
     /// The account of the memory that is taken on behalf of callers.
     pub memory: Arc<Memory>,

@@ -2,10 +2,10 @@
 //! the change, ahead of it (FORMAT: intent log).
 //!
 //! Offers the notes that the layers above make, [`IntentLog::write`] for an epoch and [`IntentLog::begin`]
-//! for a clean point. Stands on `format` and `cache`.
+//! for a checkpoint. Stands on `format` and `cache`.
 //!
 //! Invariants: a block is noted once in a generation, before its first change, so the note describes its
-//! state at the clean point. The notes of an epoch are written in its first phase, and the changes in a later
+//! state at the checkpoint. The notes of an epoch are written in its first phase, and the changes in a later
 //! one. A full log is marked as incomplete; after a crash, a full check recovers the volume.
 
 use foldhash::{HashMap, HashSet};
@@ -38,9 +38,9 @@ struct State {
     locator: HashSet<u64>,
     /// Space of files that lost their last name, and may be in use.
     nameless: Vec<FragRun>,
-    /// Clusters with changed references: whether each existed at the clean point and still exists.
+    /// Clusters with changed references: whether each existed at the checkpoint and still exists.
     clusters: HashMap<FragNo, bool>,
-    /// Clusters and files whose extents refer to them more or less often than at the clean point.
+    /// Clusters and files whose extents refer to them more or less often than at the checkpoint.
     referrers: HashSet<(FragNo, InodeNo)>,
     /// Changes of references that are not noted yet, with the extents of the file that referred to the
     /// cluster before.
@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-/// Changes since the last clean point.
+/// Changes since the last checkpoint.
 pub struct IntentLog {
     layout: Layout,
     checksum: Checksum,
@@ -112,7 +112,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Whether a clean point should come before the log is full.
+    /// Whether a checkpoint should come before the log is full.
     pub fn is_high(&self) -> bool {
         self.incomplete || self.sectors > self.sectors_max / 2 || self.notes > NOTES_MAX / 2
     }
@@ -137,7 +137,7 @@ impl IntentLog {
         intent_log
     }
 
-    /// A clean point was reached: earlier notes are invalid. Call only while no change is in progress.
+    /// A checkpoint was reached: earlier notes are invalid. Call only while no change is in progress.
     pub fn begin(&self, generation: u64) {
         let tail = vec![0; self.layout.block_bytes as usize];
         let position = Position { generation, ..Position::default() };
@@ -288,7 +288,7 @@ impl IntentLog {
         state.pending.extend(freed.into_iter().map(Record::Freed));
     }
 
-    /// Notes that derived state is about to be written for the next clean point.
+    /// Notes that derived state is about to be written for the next checkpoint.
     pub fn settling(&self) {
         let state = &mut *self.state.lock();
         if !std::mem::replace(&mut state.settling, true) {

@@ -1,7 +1,7 @@
 //! The inode locator table in use: the places of inodes, and the free numbers (thesis 2.1.5).
 //!
-//! A path walk never uses it. The table is derived state: its changed pages stay in memory until a clean
-//! point or until there are many.
+//! A path walk never uses it. The table is derived state: its changed pages stay in memory until a
+//! checkpoint or until there are many.
 //!
 //! A rotor finds free numbers: it moves over the table number by number and skips blocks that are nearly
 //! full; the table grows if at least half of it is in use. So a number costs a fraction of a read even after
@@ -117,7 +117,7 @@ impl<'a> LocatorTable<'a> {
             let missing = Corruption::LocatorBlock { index, what };
             self.clean_page(table, index)?.ok_or(missing.into())
         })?;
-        // A clean point takes all changed pages, so the first change after it passes here.
+        // A checkpoint takes all changed pages, so the first change after it passes here.
         if made_dirty {
             self.inodes.intent_log.locator(index, block);
         }

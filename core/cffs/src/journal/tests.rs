@@ -430,7 +430,7 @@ fn the_journals_work_is_counted() {
     assert_eq!(stats().flushes, 5, "one for writes past the journal");
     put_superblock(&journaled, &superblock).expect("written");
     assert_eq!((stats().drains, stats().drains_overlap), (2, 1));
-    assert_eq!(stalled(), for_overlap, "that was a clean point");
+    assert_eq!(stalled(), for_overlap, "that was a checkpoint");
     // 18 blocks hold two records of seven.
     (0..3).for_each(|value| assert!(put_atomic(&journaled, &HOME, value).expect("written")));
     assert_eq!((stats().drains, stats().drains_full), (3, 1));

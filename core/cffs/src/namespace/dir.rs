@@ -123,7 +123,7 @@ impl Namespace {
         index: SectorIndex,
     ) -> Result<()> {
         if dir.inode.is_dir() {
-            // The intent log has the count of the clean point, so the sector comes first.
+            // The intent log has the count of the checkpoint, so the sector comes first.
             debug_assert!(self.inodes.intent_log.has_noted(dir.inode.ino), "its sector is noted");
             let count = dir.inode.entry_count.saturating_add(1);
             dir.inode.entry_count = count;

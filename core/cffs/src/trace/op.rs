@@ -34,7 +34,7 @@ pub enum OpKind {
     Sync,
     /// References are released, and files without a name perhaps deleted.
     Release,
-    /// An epoch, a clean point, or contents ahead of an epoch, by the volume's background.
+    /// An epoch, a checkpoint, or contents ahead of an epoch, by the volume's background.
     Background,
     /// Scattered files are moved together.
     Regroup,

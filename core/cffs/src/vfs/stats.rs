@@ -44,8 +44,8 @@ pub struct Stats {
     pub compressed_bytes: u64,
     /// Bytes that these clusters take on the device.
     pub compressed_to_bytes: u64,
-    /// Clean points that were reached while the volume was open.
-    pub clean_points: u64,
+    /// Checkpoints that were reached while the volume was open.
+    pub checkpoints: u64,
     /// Vnodes in memory.
     pub vnodes: u64,
     /// Bytes of changed pages in memory.
@@ -124,7 +124,7 @@ impl Stats {
             clusters_written: counts.clusters.load(Ordering::Relaxed),
             compressed_bytes: counts.compressed_bytes.load(Ordering::Relaxed),
             compressed_to_bytes: counts.compressed_to_bytes.load(Ordering::Relaxed),
-            clean_points: counts.clean_points.get(),
+            checkpoints: counts.checkpoints.get(),
             vnodes: inodes.vnode_count() as u64,
             dirty_bytes: inodes.dirty_bytes(),
             lookups: calls.lookups.get(),

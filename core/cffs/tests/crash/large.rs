@@ -30,7 +30,7 @@ fn stories() -> Vec<Vec<Op>> {
         vec![MakeDir("d/n"), Sync, Rename("d/n", "e/n", Replace), Sync, RemoveDir("d/s"), Sync],
         vec![Make("d/s/n"), Sync, Rename("d/s", "e/n", Replace), Sync, Make("e/n/m"), Sync],
         vec![Make("d/s/n"), Fsync("d/s/n"), Unlink(LAST), Make("d/s/m"), Sync],
-        // More names than fit into the buckets of the last clean point.
+        // More names than fit into the buckets of the last checkpoint.
         vec![Fill("e", 12, 0), Fsync("e"), Link("g", "d/n"), Fill("d/s", 9, 0), Sync],
         vec![Make("d/a"), Make("d/b"), Make("d/c"), Make("d/n"), MakeDir("d/m"), Sync, Make("d/i")],
         vec![
@@ -48,9 +48,9 @@ fn stories() -> Vec<Vec<Op>> {
             Unlink("d/a"),
             Sync,
         ],
-        // Files that lose their names while they are in use, before a clean point and after it.
+        // Files that lose their names while they are in use, before a checkpoint and after it.
         vec![UnlinkInUse(ONE), Checkpoint, Make("d/n"), Sync],
-        vec![UnlinkInUse(ONE), Sync, CleanPoint, Write("g", 0, 100), Sync],
+        vec![UnlinkInUse(ONE), Sync, MarkClean, Write("g", 0, 100), Sync],
         vec![UnlinkInUse("d/f"), Checkpoint, Unlink("h"), Sync, NameAgain("d/n"), Sync],
         // All names are removed, and then the directory.
         vec![

@@ -212,7 +212,7 @@ fn earlier_findings_stay_fixed() {
     }
 }
 
-/// New inodes need another block of a fragmented inode table. Recovery or a clean point, whichever comes
+/// New inodes need another block of a fragmented inode table. Recovery or a checkpoint, whichever comes
 /// first, adds the block, maps the table by a new extent tree, and frees the old tree.
 #[test]
 fn a_table_of_inodes_in_pieces_grows() {
@@ -271,7 +271,7 @@ const FILLED: [&str; 3] = [
 ];
 
 /// Calls that change references to clusters: some or all files of a cluster are deleted, or lose their names
-/// while they are in use, before a clean point and after it.
+/// while they are in use, before a checkpoint and after it.
 fn cluster_stories() -> Vec<Vec<Op>> {
     use Op::*;
     use RenameMode::Replace;
@@ -280,13 +280,13 @@ fn cluster_stories() -> Vec<Vec<Op>> {
         vec![Empty("c", 2), Sync],
         vec![Empty("c", 6), Sync],
         vec![Empty("c", 6), Sync, Fill("c", 6, 3000), WriteEarly, Sync],
-        vec![Empty("c", 2), Sync, Unlink(two), Sync, CleanPoint, Unlink(three), Sync],
+        vec![Empty("c", 2), Sync, Unlink(two), Sync, MarkClean, Unlink(three), Sync],
         vec![Write(one, 100, 200), Truncate(two, 100), Append(three, 4000), Sync],
         vec![Rename(one, "e/n", Replace), Sync, Unlink("e/n"), Sync],
         vec![Rename(one, two, Replace), Rename("g", three, Replace), Sync],
-        vec![UnlinkInUse(one), Sync, CleanPoint, NameAgain("e/n"), Sync],
+        vec![UnlinkInUse(one), Sync, MarkClean, NameAgain("e/n"), Sync],
         vec![UnlinkInUse(one), Empty("c", 1), Sync, Sync, NameAgain("e/n"), Sync],
-        vec![UnlinkInUse("big"), Sync, CleanPoint, Fill("c", 6, 3000), NameAgain("d/n"), Sync],
+        vec![UnlinkInUse("big"), Sync, MarkClean, Fill("c", 6, 3000), NameAgain("d/n"), Sync],
         vec![Link(one, "e/n"), Sync, Unlink(one), Sync, Unlink("e/n"), Sync],
         vec![Fill("d/s", 20, 3000), WriteEarly, Sync, Empty("d/s", 19), Sync],
         vec![Append("big", 9000), WriteEarly, Append("big", 9000), Fsync("d/f")],
@@ -312,7 +312,7 @@ fn cluster_stories() -> Vec<Vec<Op>> {
 }
 
 /// Calls that make files share clusters, and then change, truncate, delete or replace the copy or the source,
-/// before a clean point and after it.
+/// before a checkpoint and after it.
 fn sharing_stories() -> Vec<Vec<Op>> {
     use Op::*;
     use RenameMode::Replace;
@@ -320,13 +320,13 @@ fn sharing_stories() -> Vec<Vec<Op>> {
     vec![
         vec![Copy(one, "n"), Sync, Unlink(one), Sync],
         vec![Copy(one, "n"), Sync, Empty("c", 6), Sync, Unlink("n"), Sync],
-        vec![Copy(one, "n"), Empty("c", 6), Sync, CleanPoint, Unlink("n"), Sync],
+        vec![Copy(one, "n"), Empty("c", 6), Sync, MarkClean, Unlink("n"), Sync],
         vec![Copy(one, two), Sync, Unlink(three), Sync, Copy(two, "g"), Fsync("g")],
         vec![Copy(one, "n"), Fsync("n"), Write(one, 100, 200), Sync, Unlink("n"), Sync],
         vec![Copy(one, "n"), Sync, Rename("n", two, Replace), Sync, Unlink(one), Sync],
-        vec![Copy(one, "n"), Sync, UnlinkInUse("n"), Sync, CleanPoint, NameAgain("e/n"), Sync],
+        vec![Copy(one, "n"), Sync, UnlinkInUse("n"), Sync, MarkClean, NameAgain("e/n"), Sync],
         vec![Copy(one, "n"), Unlink(one), Sync, Copy("n", "e/n"), Unlink("n"), Sync],
-        vec![Copy("big", "n"), Sync, Unlink("big"), Sync, CleanPoint, Unlink("n"), Sync],
+        vec![Copy("big", "n"), Sync, Unlink("big"), Sync, MarkClean, Unlink("n"), Sync],
         vec![Copy("big", "n"), Sync, Write("n", 30_000, 9000), Sync, Unlink("big"), Sync],
         vec![Copy("big", "n"), Write("big", 30_000, 9000), Fsync("n"), Truncate("n", 70_000), Sync],
         vec![Copy("big", "g"), Copy("g", "n"), Sync, Unlink("big"), Unlink("g"), Sync],

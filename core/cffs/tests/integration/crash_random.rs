@@ -253,7 +253,7 @@ fn maintain(volume: &Volume, random: &mut Random) -> bool {
             true
         }
         _ => {
-            volume.writer().checkpoints().mark_clean().expect("clean point");
+            volume.writer().checkpoints().mark_clean().expect("checkpoint");
             true
         }
     }

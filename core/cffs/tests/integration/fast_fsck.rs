@@ -1,5 +1,5 @@
 //! Recovery by the intent log: it finds everything that a full check would find, after crashes of a volume
-//! that reaches clean points while in use; it detects when the log is not enough; and its cost is independent
+//! that reaches checkpoints while in use; it detects when the log is not enough; and its cost is independent
 //! of the volume's size.
 
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Workload {
     }
 }
 
-/// Crashes of a volume that is continuously changed and reaches clean points.
+/// Crashes of a volume that is continuously changed and reaches checkpoints.
 fn crashes(embed: bool, seed: u64) -> u64 {
     let blank = MemoryDevice::new(64 << 20);
     let options = MkfsOptions { embed, cg_blocks: 2048, ..MkfsOptions::default() };
@@ -183,7 +183,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
     for step in 0..300 {
         work.step();
         if work.random.below(20) == 0 {
-            work.volume.writer().checkpoints().run().expect("a clean point");
+            work.volume.writer().checkpoints().run().expect("a checkpoint");
         }
         for image in device.take_images() {
             states += 1;
@@ -194,7 +194,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
 }
 
 #[test]
-fn the_intent_log_suffices_after_clean_points_in_use() {
+fn the_intent_log_suffices_after_checkpoints_in_use() {
     let seeds = std::env::var("CFFS_FAST_SEEDS").map_or(12, |seeds| seeds.parse().unwrap());
     let states: u64 = (0..seeds).map(|seed| crashes(seed % 3 != 0, seed)).sum();
     println!("{states} states were recovered from what was busy");
@@ -275,7 +275,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     assert_eq!(report.fast, None);
     assert_eq!(report.full_because.as_deref(), Some("the intent log is incomplete"));
     assert_sound(&crashed, "full log");
-    // The next epoch is a clean point, at which the log restarts.
+    // The next epoch is a checkpoint, at which the log restarts.
     volume.make(&Caller::ROOT, ROOT, b"more", &FILE).expect("made");
     volume.sync().expect("synced");
     assert!(!volume.admin().intent_log().incomplete);
@@ -376,7 +376,7 @@ fn volume_with_a_table_in_pieces() -> Image {
     device.snapshot()
 }
 
-/// Recovery allocates the blocks of the table that no clean point has allocated yet, and maps the table by a
+/// Recovery allocates the blocks of the table that no checkpoint has allocated yet, and maps the table by a
 /// new extent tree. The blocks of the old tree must then be free: they are marked as used in the bitmaps, and
 /// no record of the log lists them.
 #[test]
@@ -432,7 +432,7 @@ fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
             volume.release(ino, 1);
         }
     }
-    volume.writer().checkpoints().run().expect("a clean point");
+    volume.writer().checkpoints().run().expect("a checkpoint");
     // The same work at each size.
     for dir in [level[0], level[level.len() / 2]] {
         for index in 0..20 {

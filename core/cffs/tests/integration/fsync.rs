@@ -20,7 +20,7 @@ use cffs_testing::setup::FILE;
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// The locator table is written at clean points; its dirty pages take less memory than this.
+/// The locator table is written at checkpoints; its dirty pages take less memory than this.
 const DERIVED: u64 = 64 * KIB;
 
 /// A device that loses unsynced writes, and whose requests can be held.
@@ -274,7 +274,7 @@ fn changes_left_behind_are_written_by_the_next_background_epoch() {
 }
 
 #[test]
-fn a_clean_point_leaves_nothing_behind() {
+fn a_checkpoint_leaves_nothing_behind() {
     let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let big = make(&volume, "big", 4 * MIB, 1);
@@ -282,7 +282,7 @@ fn a_clean_point_leaves_nothing_behind() {
     write(&volume, big, 0, 4 * MIB, 2);
     fsync_another(&volume);
     assert!(volume.stats().dirty_bytes >= 4 * MIB);
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
     assert_is(&after_crash(&device), "big", 4 * MIB, 2);
 }
 

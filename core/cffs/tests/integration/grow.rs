@@ -162,7 +162,7 @@ fn a_crash_leaves_the_old_size_or_the_new_one() {
                 volume.sync().expect("synced");
             }
             if seed % 3 == 0 {
-                assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+                assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
             }
             device.take_images();
             volume.admin().grow(None).expect("grown");

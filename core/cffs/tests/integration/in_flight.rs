@@ -166,7 +166,7 @@ fn a_write_without_space_for_all_pages_in_flight_drops_the_checksum() {
     });
 }
 
-/// Regression: the step of an epoch stayed recorded until the next epoch, even after a clean point had ended
+/// Regression: the step of an epoch stayed recorded until the next epoch, even after a checkpoint had ended
 /// it: on an idle volume the log reported that the device hangs.
 #[test]
 fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {

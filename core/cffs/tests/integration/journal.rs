@@ -558,7 +558,7 @@ fn a_volume_with_a_journal_that_is_full_keeps_what_was_durable() {
     }
     assert!(durable > 50 && volume.writer().health.latched().is_none(), "{durable}");
     let journal = volume.stats().journal.expect("it has a journal");
-    // A clean point may empty the journal first, so the records do not always find it full.
+    // A checkpoint may empty the journal first, so the records do not always find it full.
     assert!(journal.drains > 3 && journal.state == JournalState::On, "{journal:?}");
     let left = as_it_is(&device);
     let volume = open(left.clone());

@@ -201,7 +201,7 @@ fn both_readers_agree_on_the_intent_log() {
         let volume = open(device.clone(), large_from(0));
         let attr = volume.lookup(dirs[1], &name(3)).expect("there");
         volume.unlink(&Caller::ROOT, dirs[1], &name(3)).expect("removed");
-        volume.writer().checkpoints().run().expect("a clean point");
+        volume.writer().checkpoints().run().expect("a checkpoint");
         for (dir, (_, change)) in [(dirs[0], CHANGES[1]), (dirs[1], CHANGES[2])] {
             change(&volume, dir, 100);
             change(&volume, dir, 200);
@@ -339,7 +339,7 @@ fn large_from(large_dir_bytes: u64) -> OpenOptions {
     OpenOptions { large_dir_bytes, ..small_cache() }
 }
 
-/// Crashes of a volume with large directories that is continuously changed and reaches clean points. Some
+/// Crashes of a volume with large directories that is continuously changed and reaches checkpoints. Some
 /// crash again while they recover.
 fn crashes(seed: u64) -> [u64; 2] {
     let (image, dirs) = volume_with_two(!seed.is_multiple_of(3), seed);
@@ -351,7 +351,7 @@ fn crashes(seed: u64) -> [u64; 2] {
     for step in 0..200 {
         work.step();
         if work.random.below(20) == 0 {
-            work.volume.writer().checkpoints().run().expect("a clean point");
+            work.volume.writer().checkpoints().run().expect("a checkpoint");
         }
         for image in device.take_images() {
             let context = format!("seed {seed}, step {step}");

@@ -124,18 +124,18 @@ fn a_superblock_that_stayed_behind() {
     run.make(0..2);
     let before = run.device.snapshot();
     for names in [2..4, 4..6] {
-        run.volume.writer().checkpoints().run().expect("clean point");
+        run.volume.writer().checkpoints().run().expect("checkpoint");
         run.make(names);
     }
     assert_noticed(&lose(&run.device, before, 0..512), "but the superblock only 1");
 }
 
 #[test]
-fn a_superblock_that_missed_one_clean_point() {
+fn a_superblock_that_missed_one_checkpoint() {
     let run = Run::new();
     run.make(0..2);
     let before = run.device.snapshot();
-    run.volume.writer().checkpoints().run().expect("clean point");
+    run.volume.writer().checkpoints().run().expect("checkpoint");
     run.make_directories(3);
     assert_noticed(&lose(&run.device, before, 0..512), "but the superblock only 1");
 }
@@ -144,7 +144,7 @@ fn a_superblock_that_missed_one_clean_point() {
 fn a_mark_that_did_not_stay() {
     let run = Run::new();
     run.make(0..2);
-    assert!(run.volume.writer().checkpoints().mark_clean().expect("clean point"));
+    assert!(run.volume.writer().checkpoints().mark_clean().expect("checkpoint"));
     let before = run.device.snapshot();
     run.make_directories(3);
     let lost = lose(&run.device, before.clone(), 0..512);
@@ -158,7 +158,7 @@ fn a_mark_that_did_not_stay() {
 fn a_log_with_a_gap() {
     let run = Run::new();
     run.make(0..1);
-    run.volume.writer().checkpoints().run().expect("clean point");
+    run.volume.writer().checkpoints().run().expect("checkpoint");
     run.make(1..2);
     let before = run.device.snapshot();
     run.make_directories(700);
@@ -170,13 +170,13 @@ fn a_log_with_a_gap() {
 }
 
 #[test]
-fn a_bitmap_that_a_clean_point_wrote() {
+fn a_bitmap_that_a_checkpoint_wrote() {
     let run = Run::new();
     run.make(0..2);
     let before = run.device.snapshot();
-    run.volume.writer().checkpoints().run().expect("clean point");
+    run.volume.writer().checkpoints().run().expect("checkpoint");
     run.make(2..4);
-    assert_noticed(&lose(&run.device, before, run.bitmap()), "at the last clean point");
+    assert_noticed(&lose(&run.device, before, run.bitmap()), "at the last checkpoint");
 }
 
 /// Regression: the copies of a superblock are older than the intent log; a repair that continued counting
@@ -184,11 +184,11 @@ fn a_bitmap_that_a_clean_point_wrote() {
 /// superblock stale.
 #[test]
 fn a_repair_by_a_copy_of_the_superblock_comes_after_the_log() {
-    for clean_points in 0..6 {
+    for checkpoints in 0..6 {
         let run = Run::new();
-        for point in 0..clean_points {
+        for point in 0..checkpoints {
             run.make(point..point + 1);
-            run.volume.writer().checkpoints().run().expect("clean point");
+            run.volume.writer().checkpoints().run().expect("checkpoint");
         }
         run.make_directories(3);
         let lost = MemoryDevice::from_image(run.device.snapshot());
@@ -198,7 +198,7 @@ fn a_repair_by_a_copy_of_the_superblock_comes_after_the_log() {
             fsck::check(&lost, &options, &()).expect("checked").problems
         };
         assert!(check(Repair::Yes).iter().all(|problem| problem.fixed));
-        assert_eq!(check(Repair::No), [], "after {clean_points} clean points");
+        assert_eq!(check(Repair::No), [], "after {checkpoints} checkpoints");
         open(&Arc::new(lost)).expect("opened");
     }
 }

@@ -5,7 +5,7 @@
 mod blocks_shown;
 mod bulk;
 mod changes;
-mod clean_points;
+mod checkpoints;
 mod clusters;
 mod compression;
 mod conditions;

@@ -165,7 +165,7 @@ fn a_volume_in_use_is_not_reported_as_damaged() {
     volume.close().expect("closed");
 }
 
-/// Regression: tables such as the locator's are written at clean points, so a scrub by them found no file at
+/// Regression: tables such as the locator's are written at checkpoints, so a scrub by them found no file at
 /// all, or reported damage.
 #[test]
 fn a_volume_that_was_not_left_clean_is_not_scrubbed_by_its_old_tables() {

@@ -381,7 +381,7 @@ fn synced_copies_survive_a_crash() {
     let device = device();
     let volume = open(&device);
     let sources = sources(&volume, &SIZES);
-    volume.writer().checkpoints().mark_clean().expect("a clean point");
+    volume.writer().checkpoints().mark_clean().expect("a checkpoint");
     for (number, (source, _)) in sources.iter().enumerate() {
         let copy = copy_of(&volume, *source, &format!("copy {number}"));
         volume.sync_file(copy, false).expect("durable");

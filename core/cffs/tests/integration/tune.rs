@@ -80,7 +80,7 @@ fn a_crash_leaves_all_old_properties_or_all_new_ones() {
         let device = Arc::new(CrashingDevice::new(made(), 6, seed));
         let volume = open(device.clone());
         if seed % 2 == 0 {
-            assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+            assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
         }
         device.take_images();
         volume.tune(&changes()).expect("tuned");

@@ -22,7 +22,7 @@ const FILE: usize = 4096;
 /// Directories of the tree, in which clients make their files.
 const DIRECTORIES: u64 = 100;
 
-/// The load of a server, and its clean points.
+/// The load of a server, and its checkpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Files that exist before.
@@ -33,9 +33,9 @@ pub struct Load {
     pub calls_per_sec: u64,
     /// The time until the crash.
     pub time: Nanos,
-    /// The longest time between two clean points.
+    /// The longest time between two checkpoints.
     pub clean_every: Nanos,
-    /// The largest share of the time that clean points take, in percent.
+    /// The largest share of the time that checkpoints take, in percent.
     pub clean_share_percent: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Served {
     pub calls_per_sec: f64,
     /// Times from a call to its answer, in order.
     pub responses: Vec<Nanos>,
-    pub clean_points: u64,
+    pub checkpoints: u64,
     pub recovery: Cost,
     /// A full check of the recovered volume.
     pub full_check: Cost,
@@ -90,7 +90,7 @@ impl Load {
     fn serve(&self, disk: &Disk, seed: u64) -> Result<Served> {
         let options = OpenOptions {
             atime: AtimeMode::Never,
-            // Clean points are made below, in virtual time. One that is made because the intent log is nearly
+            // Checkpoints are made below, in virtual time. One that is made because the intent log is nearly
             // full is not delayed by the processor's time.
             clean_every: Duration::MAX,
             clean_share_percent: 100,
@@ -102,7 +102,7 @@ impl Load {
             .map(|i| Ok(volume.lookup(InodeNo::ROOT, format!("a{i:03}").as_bytes())?.ino))
             .collect::<Result<_>>()?;
         disk.power_cycle();
-        let (began, points) = (disk.now(), volume.stats().clean_points);
+        let (began, points) = (disk.now(), volume.stats().checkpoints);
         let end = began + self.time;
         // Between two calls of a client.
         let pause = Nanos(1_000_000_000 * self.clients / self.calls_per_sec);
@@ -149,7 +149,7 @@ impl Load {
         Ok(Served {
             calls_per_sec: responses.len() as f64 / disk.now().since(began).as_secs(),
             responses,
-            clean_points: volume.stats().clean_points - points,
+            checkpoints: volume.stats().checkpoints - points,
             recovery: Cost::default(),
             full_check: Cost::default(),
         })

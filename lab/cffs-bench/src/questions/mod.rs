@@ -8,7 +8,7 @@
 //! - [`grouping`]: whether files are stored together, after years of use and on other file systems;
 //! - [`keys`]: keys other than the directory by which files can be stored together;
 //! - [`programs`]: the files that programs open together, and the gain of grouping for programs;
-//! - [`recovery`]: recovery and response by the load of a server and the time between clean points;
+//! - [`recovery`]: recovery and response by the load of a server and the time between checkpoints;
 //! - [`requests`](mod@requests): the cost of a request by its size, and of unneeded bytes that it reads;
 //! - [`sizes`]: sizes of files;
 //! - [`tiny`]: files that fit into an inode.

@@ -57,8 +57,8 @@ pub enum Op {
     Sync,
     /// Writes contents ahead of their epoch.
     WriteEarly,
-    /// Makes a clean point, as in an idle time.
-    CleanPoint,
+    /// Marks the volume clean, as in an idle time.
+    MarkClean,
     /// Moves all files that can be moved, whether they are scattered or not.
     Regroup,
     /// Discards all free space.
@@ -261,8 +261,8 @@ impl Op {
                 regroup(volume)?;
                 return Some(Promise::Everything);
             }
-            Op::CleanPoint => {
-                volume.writer().checkpoints().mark_clean().expect("clean point");
+            Op::MarkClean => {
+                volume.writer().checkpoints().mark_clean().expect("checkpoint");
                 return Some(Promise::Everything);
             }
             Op::Trim => {
@@ -439,7 +439,7 @@ pub fn all() -> Vec<Op> {
         Copy("g", "n"),
         Copy("big", "d/n"),
         Copy("big", "g"),
-        CleanPoint,
+        MarkClean,
         WriteEarly,
         Regroup,
         Make("d/f"),
@@ -460,7 +460,7 @@ pub const MAINTENANCE: [(&str, Op); 11] = [
     ("mark", Op::Mark),
     ("check", Op::Check),
     ("sync", Op::Sync),
-    ("clean point", Op::CleanPoint),
+    ("mark clean", Op::MarkClean),
     ("checkpoint", Op::Checkpoint),
 ];
 

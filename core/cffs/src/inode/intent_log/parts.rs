@@ -2,8 +2,8 @@
 //! and its index bucket by bucket, so that recovery reads a few blocks of it.
 //!
 //! Invariants: the first note of a directory in a generation decides whether it is noted in parts, and
-//! records its counts at the clean point. A directory that is noted as a whole stays so until the next clean
-//! point. Notes of parts take at most a quarter of the log ([`PARTS_LOG_SHARE`]), and a few more per
+//! records its counts at the checkpoint. A directory that is noted as a whole stays so until the next
+//! checkpoint. Notes of parts take at most a quarter of the log ([`PARTS_LOG_SHARE`]), and a few more per
 //! directory.
 
 use super::{IntentLog, State};
@@ -80,8 +80,8 @@ impl State {
 
 impl IntentLog {
     /// Whether a part of a directory that is about to change has a note of its own. Otherwise the directory
-    /// is noted as a whole. The first note of a directory decides this, and has the counts of the clean
-    /// point, which change after the sector that explains the change.
+    /// is noted as a whole. The first note of a directory decides this, and has the counts of the
+    /// checkpoint, which change after the sector that explains the change.
     pub(super) fn is_in_parts(&self, state: &mut State, holder: &Holder) -> bool {
         let dir = holder.ino;
         let has_room = state.parts_bytes < self.parts_bytes_max();

@@ -1,4 +1,4 @@
-//! Clean points: an unchanged volume is marked clean while it is open, so that a crash requires no
+//! Checkpoints: an unchanged volume is marked clean while it is open, so that a crash requires no
 //! recovery; and the mark is never set wrongly.
 
 use std::sync::Arc;
@@ -73,15 +73,15 @@ fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
     let device = made(&MkfsOptions::default(), 1);
     let volume = open(device.clone());
     make(&volume, b"file", &[1; 9000]);
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
-    assert_eq!(volume.stats().clean_points, 1);
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
+    assert_eq!(volume.stats().checkpoints, 1);
 
     let crashed = Arc::new(crashed(&device));
     assert_eq!(state(&*crashed), State::Clean);
     assert_sound(&*crashed, "after the crash");
     let reads = volume.stats().device_reads;
     assert!(volume.writer().checkpoints().mark_clean().expect("nothing to do"));
-    assert_eq!(volume.stats().clean_points, 1, "it was one already");
+    assert_eq!(volume.stats().checkpoints, 1, "it was one already");
     assert_eq!(volume.stats().device_reads, reads);
 
     // Without recovery.
@@ -91,11 +91,11 @@ fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
 }
 
 #[test]
-fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
+fn the_first_epoch_after_a_checkpoint_marks_the_volume_first() {
     let device = made(&MkfsOptions::default(), 2);
     let volume = open(device.clone());
     make(&volume, b"before", &[1; 3000]);
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
     device.take_images();
     make(&volume, b"after", &[2; 3000]);
     assert_eq!(state(&crashed(&device)), State::Clean, "a change in memory alone");
@@ -115,25 +115,25 @@ fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
     let volume = open(device.clone());
     let held = volume.make(&Caller::ROOT, ROOT, b"held", &FILE).expect("make").ino;
     volume.write(&Caller::ROOT, held, 0, &[3; 20_000]).expect("write");
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
 
     volume.unlink(&Caller::ROOT, ROOT, b"held").expect("unlink");
-    assert!(!volume.writer().checkpoints().mark_clean().expect("no clean point"));
+    assert!(!volume.writer().checkpoints().mark_clean().expect("no checkpoint"));
     assert_eq!(state(&crashed(&device)), State::InUse);
     volume.release(held, 1);
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
     assert_sound(&crashed(&device), "after its last user");
 
     let unnamed = volume.make_unnamed(&Caller::ROOT, ROOT, &FILE).expect("make").ino;
-    assert!(!volume.writer().checkpoints().mark_clean().expect("no clean point"));
+    assert!(!volume.writer().checkpoints().mark_clean().expect("no checkpoint"));
     volume.link(unnamed, ROOT, b"named").expect("link");
     volume.release(unnamed, 2);
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
     assert_sound(&crashed(&device), "after it got a name");
 }
 
 #[test]
-fn the_background_reaches_a_clean_point_when_nothing_changes() {
+fn the_background_reaches_a_checkpoint_when_nothing_changes() {
     let device = made(&MkfsOptions::default(), 4);
     let soon = OpenOptions {
         epoch_interval: Duration::ZERO,
@@ -176,10 +176,10 @@ fn a_volume_that_is_held_still_can_be_checked() {
     for number in 0..50 {
         make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
     }
-    assert!(volume.writer().checkpoints().mark_clean().expect("a clean point"));
+    assert!(volume.writer().checkpoints().mark_clean().expect("a checkpoint"));
     let report = volume.writer().checkpoints().freeze(|device, _| check(device)).expect("held");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    assert!(!report.recovery, "at a clean point");
+    assert!(!report.recovery, "at a checkpoint");
     assert_eq!(report.inodes, 50);
     make(&volume, b"and on", &[5; 5000]);
     let state_held = volume.writer().checkpoints().freeze(|device, _| state(device)).expect("held");
@@ -232,7 +232,7 @@ fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
     None
 }
 
-/// Whatever happens between clean points and whichever write a crash interrupts: an image marked
+/// Whatever happens between checkpoints and whichever write a crash interrupts: an image marked
 /// clean is clean, and the others are recovered.
 #[test]
 fn an_image_that_says_it_is_clean_is_so() {
@@ -256,7 +256,7 @@ fn an_image_that_says_it_is_clean_is_so() {
             match random.below(8) {
                 0 => used.drain(..).for_each(|ino| volume.release(ino, 1)),
                 1 => volume.sync().expect("sync"),
-                2 | 3 => drop(volume.writer().checkpoints().mark_clean().expect("clean point")),
+                2 | 3 => drop(volume.writer().checkpoints().mark_clean().expect("checkpoint")),
                 _ => {}
             }
             for image in device.take_images() {
