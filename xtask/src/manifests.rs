@@ -9,9 +9,12 @@ use crate::tree::{Finding, Tree};
 #[cfg(test)]
 mod tests;
 
+/// A crate, and the others that it may depend on.
+type Crate = (&'static str, &'static [&'static str]);
+
 /// The folders of the workspace, each with its crates, and which others a crate may depend on: only crates of
 /// its folder and of the folders before it.
-const FOLDERS: [(&str, &[(&str, &[&str])]); 8] = [
+const FOLDERS: [(&str, &[Crate]); 8] = [
     // These know nothing of C-FFS.
     (
         "libs",
