@@ -249,8 +249,8 @@ problems! {
         "index of a directory wrong"
         "The hash index of a directory is bad, or does not list exactly the directory's names."
         "The index is removed; the next name that is added makes a new one. After a crash, the \
-         buckets that the intent log lists are corrected instead, if the index of the last clean \
-         point still exists.";
+         buckets that the intent log lists are corrected instead, if the index of the last \
+         checkpoint still exists.";
 
     GroupHeader "CF0501" Derived
         "header of a cylinder group bad"
