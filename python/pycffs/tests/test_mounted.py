@@ -155,9 +155,18 @@ class Mounted(WithMount):
         servers, ended = self.servers(), threading.Event()
         main = threading.main_thread()
 
+        def state():
+            task = Path(f"/proc/self/task/{main.native_id}")
+            status = (task / "status").read_text().splitlines()
+            return (task / "syscall").read_text(), [line for line in status if "ctxt" in line]
+
         def is_waiting():
-            number = Path(f"/proc/self/task/{main.native_id}/syscall").read_text().split()[0]
-            return number in ("7", "73", "271")  # poll and ppoll, of x86-64 and arm64
+            """Whether the main thread waits, instead of asking for what has arrived."""
+            call, switches = state()
+            # poll and ppoll, of x86-64 and arm64
+            is_poll = call.split()[0] in ("7", "73", "271")
+            time.sleep(0.02)
+            return is_poll and state() == (call, switches)
 
         def go_on():
             for server in servers:
@@ -165,7 +174,7 @@ class Mounted(WithMount):
 
         def interrupt():
             while not is_waiting() and not ended.is_set():
-                time.sleep(0.001)
+                pass
             if not ended.is_set():
                 signal.pthread_kill(main.ident, signal.SIGINT)
                 # Signals are handled from this time on.

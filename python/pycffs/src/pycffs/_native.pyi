@@ -153,5 +153,10 @@ class Volume:
     def _entries(self, path: _Path) -> list[tuple[str, Stat]]: ...
     def _read_many(self, paths: list[Any], threads: int) -> list[bytes | OSError]: ...
     def _open(
-        self, path: _Path, create: bool = False, exclusive: bool = False, truncate: bool = False, mode: int = 0o644
+        self,
+        path: _Path,
+        create: bool = False,
+        exclusive: bool = False,
+        truncate: bool = False,
+        mode: int | None = None,
     ) -> File: ...
