@@ -146,12 +146,14 @@ impl FailingDisk {
 impl Drop for FailingDisk {
     fn drop(&mut self) {
         self.hold(false);
-        let how = if std::thread::panicking() { Unmount::Lazy } else { Unmount::Now };
-        let unmounted = self.unmounter.unmount(how);
-        if let Some(server) = self.server.take()
-            && unmounted.is_ok()
-            && how == Unmount::Now
-        {
+        // A child that another test has just forked may have the image open until it executes its program.
+        let try_now = |_| {
+            let unmounted = self.unmounter.unmount(Unmount::Now);
+            unmounted.inspect_err(|_| std::thread::sleep(Duration::from_millis(50))).is_ok()
+        };
+        if std::thread::panicking() || !(0..100).any(try_now) {
+            let _ = self.unmounter.unmount(Unmount::Lazy);
+        } else if let Some(server) = self.server.take() {
             let _ = server.join();
         }
     }
