@@ -28,16 +28,13 @@ use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::State;
-use crate::inode::{InodeCache, nameless_space};
+use crate::inode::nameless_space;
 use crate::trace::OpKind;
 use crate::units::EpochNo;
 
 /// Brings a volume to checkpoints ([`EpochWriter::checkpoints`]).
 #[derive(Clone, Copy)]
-pub struct Checkpoints<'a> {
-    pub(super) inodes: &'a InodeCache,
-    pub(super) writer: &'a EpochWriter,
-}
+pub struct Checkpoints<'a>(pub(super) &'a EpochWriter);
 
 impl Checkpoints<'_> {
     /// Writes a checkpoint and marks the volume as clean, so that it needs no recovery unless it is changed.
@@ -50,13 +47,13 @@ impl Checkpoints<'_> {
     /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
     /// [device](crate::vfs#errors), which latch the volume.
     pub fn mark_clean(&self) -> Result<bool> {
-        let _op = self.writer.enter_volume(OpKind::Maintenance);
-        self.writer.health.check_open()?;
-        if self.writer.options.read_only {
-            return Ok(self.writer.superblock.get().state == State::Clean);
+        let _op = self.0.enter_volume(OpKind::Maintenance);
+        self.0.health.check_open()?;
+        if self.0.options.read_only {
+            return Ok(self.0.superblock.get().state == State::Clean);
         }
-        self.writer.health.check_writable()?;
-        self.try_mark_clean(&mut self.writer.epochs.lock())
+        self.0.health.check_writable()?;
+        self.try_mark_clean(&mut self.0.epochs.lock())
     }
 
     /// Writes all changes and all derived state, so that recovery only looks at later changes. The volume
@@ -66,9 +63,9 @@ impl Checkpoints<'_> {
     ///
     /// As of [`sync`](crate::vfs::Volume::sync), and `EROFS` if the volume is read-only.
     pub fn run(&self) -> Result<()> {
-        let _op = self.writer.enter_volume(OpKind::Maintenance);
-        self.writer.health.check_writable()?;
-        self.run_locked(&mut self.writer.epochs.lock())
+        let _op = self.0.enter_volume(OpKind::Maintenance);
+        self.0.health.check_writable()?;
+        self.run_locked(&mut self.0.epochs.lock())
     }
 
     /// Begins to close the volume: calls fail from now on. Returns whether anything remains to be written.
@@ -78,13 +75,13 @@ impl Checkpoints<'_> {
     /// [`Error::Latched`] if an earlier write failed; [`Error::InUse`] if another program has taken the
     /// volume over.
     pub(crate) fn begin_close(&self) -> Result<bool> {
-        if self.writer.health.close() || self.writer.options.read_only {
+        if self.0.health.close() || self.0.options.read_only {
             return Ok(false);
         }
-        if let Some(why) = self.writer.health.latched() {
+        if let Some(why) = self.0.health.latched() {
             return Err(Error::Latched(why));
         }
-        self.writer.latch_if_overtaken()?;
+        self.0.latch_if_overtaken()?;
         Ok(true)
     }
 
@@ -93,17 +90,17 @@ impl Checkpoints<'_> {
     /// `save` is called in between, when all contents have places.
     pub(crate) fn finish_close(&self, deleted: Result<()>, save: Option<&dyn Fn()>) -> Result<()> {
         let _patient = Patient::begin();
-        let mut progress = self.writer.epochs.lock();
+        let mut progress = self.0.epochs.lock();
         if let Some(save) = save {
-            self.writer.run_epoch(&mut progress, EpochKind::Plain)?;
+            self.0.run_epoch(&mut progress, EpochKind::Plain)?;
             save();
         }
-        self.writer.run_epoch(&mut progress, EpochKind::Derived)?;
+        self.0.run_epoch(&mut progress, EpochKind::Derived)?;
         deleted?;
-        let mut discarder = Discarder::new(self.inodes, 1);
+        let mut discarder = Discarder::new(&self.0.inodes, 1);
         while discarder.discard_some(&mut progress.freed) {}
         self.mark_clean_at_close(&progress)?;
-        Ok(self.inodes.cache.device().control().give_back()?)
+        Ok(self.0.inodes.cache.device().control().give_back()?)
     }
 
     /// Writes a consistent state of the volume with all derived state, and calls `look` while the device
@@ -115,28 +112,28 @@ impl Checkpoints<'_> {
     ///
     /// As of [`Volume::sync`](crate::vfs::Volume::sync). Then `look` was not called.
     pub fn freeze<T>(&self, look: impl FnOnce(&Arc<dyn BlockDevice>, bool) -> T) -> Result<T> {
-        let _op = self.writer.enter_volume(OpKind::Maintenance);
-        self.writer.health.check_open()?;
-        if self.writer.options.read_only {
-            self.writer.options.waiter.about_to_wait();
-            return Ok(look(self.inodes.cache.device(), false));
+        let _op = self.0.enter_volume(OpKind::Maintenance);
+        self.0.health.check_open()?;
+        if self.0.options.read_only {
+            self.0.options.waiter.about_to_wait();
+            return Ok(look(self.0.inodes.cache.device(), false));
         }
-        self.writer.health.check_writable()?;
-        let mut progress = self.writer.epochs.lock();
+        self.0.health.check_writable()?;
+        let mut progress = self.0.epochs.lock();
         let written = {
-            let _gate = self.writer.gate.write();
-            self.write_consistent(&mut progress).map(|()| self.inodes.has_nameless())
+            let _gate = self.0.gate.write();
+            self.write_consistent(&mut progress).map(|()| self.0.inodes.has_nameless())
         };
-        let has_nameless = written.inspect_err(|error| self.writer.latch(error))?;
-        self.writer.options.waiter.about_to_wait();
-        Ok(look(self.inodes.cache.device(), has_nameless))
+        let has_nameless = written.inspect_err(|error| self.0.latch(error))?;
+        self.0.options.waiter.about_to_wait();
+        Ok(look(self.0.inodes.cache.device(), has_nameless))
     }
 
     /// With the gate closed, writes everything; the volume stays in use if it is.
     fn write_consistent(&self, progress: &mut Progress) -> Result<()> {
         let _patient = Patient::begin();
-        self.writer.write_all(progress)?;
-        let mut next = self.writer.superblock.get();
+        self.0.write_all(progress)?;
+        let mut next = self.0.superblock.get();
         let mut writes = WriteSet::default();
         if !self.collect_derived(progress.done, &mut writes, &mut next)? {
             return Ok(());
@@ -148,26 +145,26 @@ impl Checkpoints<'_> {
     /// Whether the volume has been idle for long enough, and checkpoints stay within their share of the
     /// time.
     pub(super) fn is_mark_due(&self, progress: &Progress) -> bool {
-        let wait = self.writer.options.clean_after;
-        let now = self.inodes.clock.monotonic();
+        let wait = self.0.options.clean_after;
+        let now = self.0.inodes.clock.monotonic();
         let idle = now - progress.written >= wait;
-        let spent = progress.attempt.is_some_and(|last| {
-            let share = self.writer.options.clean_share_percent.clamp(1, 100);
-            now - last.ended < wait.max(last.cost * 100 / share)
-        });
-        idle && !spent && !self.writer.superblock.is_clean()
+        let spent = progress.attempt.is_some_and(|last| now - last.ended < self.pause(last, wait));
+        idle && !spent && !self.0.superblock.is_clean()
+    }
+
+    /// The time after an attempt, at least this long, that keeps checkpoints within their share.
+    fn pause(&self, last: Attempt, least: Duration) -> Duration {
+        let share = self.0.options.clean_share_percent.clamp(1, 100);
+        least.max(last.cost * 100 / share)
     }
 
     /// Whether a volume that is constantly changed needs a checkpoint to keep recovery short: the intent log
     /// fills up, or the last checkpoint is long ago.
     pub(super) fn is_due(&self, progress: &Progress) -> bool {
-        let fill = self.inodes.intent_log.fill();
-        let now = self.inodes.clock.monotonic();
-        let every = if fill.is_high() { Duration::ZERO } else { self.writer.options.clean_every };
-        let spent = progress.attempt.is_some_and(|last| {
-            let share = self.writer.options.clean_share_percent.clamp(1, 100);
-            now - last.ended < every.max(last.cost * 100 / share)
-        });
+        let fill = self.0.inodes.intent_log.fill();
+        let now = self.0.inodes.clock.monotonic();
+        let every = if fill.is_high() { Duration::ZERO } else { self.0.options.clean_every };
+        let spent = progress.attempt.is_some_and(|last| now - last.ended < self.pause(last, every));
         let began = progress.attempt.map_or(progress.opened, |last| last.ended);
         !spent && (fill.is_high() || fill.sectors > 0 && now - began >= every)
     }
@@ -175,12 +172,12 @@ impl Checkpoints<'_> {
     /// Writes an epoch with all derived state, and the superblock that makes it the new checkpoint, while
     /// changes continue. The volume stays in use.
     pub(super) fn run_locked(&self, progress: &mut Progress) -> Result<()> {
-        let started = self.inodes.clock.monotonic();
-        self.writer.latch_if_overtaken()?;
-        self.writer.run_epoch(progress, EpochKind::Checkpoint)?;
-        let ended = self.inodes.clock.monotonic();
+        let started = self.0.inodes.clock.monotonic();
+        self.0.latch_if_overtaken()?;
+        self.0.run_epoch(progress, EpochKind::Checkpoint)?;
+        let ended = self.0.inodes.clock.monotonic();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
-        self.writer.counts.checkpoints.count();
+        self.0.counts.checkpoints.count();
         Ok(())
     }
 
@@ -191,8 +188,8 @@ impl Checkpoints<'_> {
         progress: &mut Progress,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<Prepared> {
-        let mut prepared = self.writer.prepare(progress, EpochKind::Checkpoint)?;
-        let mut next = self.writer.superblock.get();
+        let mut prepared = self.0.prepare(progress, EpochKind::Checkpoint)?;
+        let mut next = self.0.superblock.get();
         next.state = State::InUse;
         change(&mut next);
         self.collect_derived(prepared.epoch, &mut prepared.writes, &mut next)?;
@@ -202,22 +199,22 @@ impl Checkpoints<'_> {
 
     pub(super) fn try_mark_clean(&self, progress: &mut Progress) -> Result<bool> {
         let _patient = Patient::begin();
-        let started = self.inodes.clock.monotonic();
-        self.writer.latch_if_overtaken()?;
-        self.writer.run_epoch(progress, EpochKind::Derived)?;
+        let started = self.0.inodes.clock.monotonic();
+        self.0.latch_if_overtaken()?;
+        self.0.run_epoch(progress, EpochKind::Derived)?;
         let result = self.mark_clean_unless_changed(progress);
-        let result = result.inspect_err(|error| self.writer.latch(error));
-        let ended = self.inodes.clock.monotonic();
+        let result = result.inspect_err(|error| self.0.latch(error));
+        let ended = self.0.inodes.clock.monotonic();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
         result
     }
 
     fn mark_clean_unless_changed(&self, progress: &Progress) -> Result<bool> {
-        let inodes = self.inodes;
-        let mut next = self.writer.superblock.get();
+        let inodes = &*self.0.inodes;
+        let mut next = self.0.superblock.get();
         let mut writes = WriteSet::default();
         {
-            let _gate = self.writer.gate.write();
+            let _gate = self.0.gate.write();
             if inodes.queue_len() > 0 || inodes.alloc.has_freed() || inodes.has_nameless() {
                 return Ok(false);
             }
@@ -227,13 +224,13 @@ impl Checkpoints<'_> {
         }
         next.state = State::Clean;
         self.write_derived(writes, next, false)?;
-        self.writer.counts.checkpoints.count();
+        self.0.counts.checkpoints.count();
         Ok(true)
     }
 
     /// Writes the last checkpoint of a volume, even if inodes without a name are left.
     fn mark_clean_at_close(&self, progress: &Progress) -> Result<()> {
-        let mut next = self.writer.superblock.get();
+        let mut next = self.0.superblock.get();
         let mut writes = WriteSet::default();
         self.collect_derived(progress.done, &mut writes, &mut next)?;
         next.state = State::Clean;
@@ -249,7 +246,7 @@ impl Checkpoints<'_> {
         writes: &mut WriteSet,
         next: &mut Superblock,
     ) -> Result<bool> {
-        let inodes = self.inodes;
+        let inodes = &*self.0.inodes;
         let before = writes.is_empty();
         let nameless = inodes.nameless();
         let space = nameless_space(&nameless, &inodes.layout);
@@ -272,11 +269,11 @@ impl Checkpoints<'_> {
     /// Writes bitmaps, and then the superblock that refers to them.
     fn write_derived(&self, writes: WriteSet, next: Superblock, copies: bool) -> Result<()> {
         if copies || !writes.is_empty() {
-            self.writer.superblock.mark_in_use(false)?;
+            self.0.superblock.mark_in_use(false)?;
         }
-        self.inodes.commit(writes)?;
-        self.writer.superblock.write(&next, copies)?;
-        self.writer.superblock.set(next);
+        self.0.inodes.commit(writes)?;
+        self.0.superblock.write(&next, copies)?;
+        self.0.superblock.set(next);
         Ok(())
     }
 }

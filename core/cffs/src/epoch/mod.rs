@@ -122,7 +122,7 @@ impl EpochWriter {
 
     /// Brings the volume to checkpoints.
     pub fn checkpoints(&self) -> Checkpoints<'_> {
-        Checkpoints { inodes: &self.inodes, writer: self }
+        Checkpoints(self)
     }
 
     /// Does the jobs of the background.
