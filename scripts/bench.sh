@@ -43,6 +43,6 @@ measure compare --profile net3000 --peers cffs,ext4,xfs,btrfs "${quick[@]}"
 
 # Contents that compress as real files do: the sources of the crates that were just built.
 real=(--contents "${CARGO_HOME:-$HOME/.cargo}/registry/src"
-    --peers "cffs,cffs+zstd,ext4,xfs,btrfs,btrfs+zstd")
+    --peers "cffs,cffs+zstd,ext4,xfs,btrfs,btrfs+zstd,squashfs,erofs")
 measure compare --profile hdd7200 "${real[@]}" --workloads small-4k,fresh-tree,aged-tree,apps "${quick[@]}"
 measure compare --profile net3000 "${real[@]}" --workloads unpack,aged-tree "${quick[@]}"

@@ -66,6 +66,8 @@ impl Plan {
                     overall.inc(1);
                     let applies = match peer {
                         Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
+                        // The only workload with bars that changes nothing after its preparation.
+                        Peer::Squashfs | Peer::Erofs => workload == Workload::FreshTree,
                         // The bar of the library is for one thread.
                         Peer::Library => workload == Workload::Hot1,
                         // Data that is not made durable immediately bypasses the journal.

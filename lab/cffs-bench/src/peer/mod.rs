@@ -1,8 +1,9 @@
 //! The file systems that are compared: how each is created, mounted and made durable.
 //!
 //! Every peer gets the same emulated disk below the same kind of loop device. It is created with the defaults
-//! of its tools, and mounted with `noatime` and its defaults otherwise. Offers [`Peer`], which names a file
-//! system, and [`Volume`], a mounted one.
+//! of its tools, and mounted with `noatime` and its defaults otherwise. A read-only file system is made of the
+//! files that a workload has prepared in memory. Offers [`Peer`], which names a file system, and [`Volume`], a
+//! mounted one.
 
 mod transport;
 mod volume;
@@ -52,6 +53,10 @@ pub enum Peer {
     Btrfs,
     /// Linux btrfs, mounted with `compress=zstd:1`.
     BtrfsCompressed,
+    /// Linux squashfs with Zstandard: read-only, so a bound for reading.
+    Squashfs,
+    /// Linux EROFS with LZ4 in clusters of 64 KiB: read-only, so a bound for reading.
+    Erofs,
     /// A FUSE server in memory that does nothing else: an upper bound for every FUSE server.
     Null,
     /// C-FFS as a library inside the process: no system call per operation.
@@ -60,13 +65,15 @@ pub enum Peer {
 
 impl Peer {
     /// All peers, in the order of the reports.
-    pub const ALL: [Peer; 15] = [
+    pub const ALL: [Peer; 17] = [
         Peer::Cffs,
         Peer::CffsCompressed,
         Peer::Ext4,
         Peer::Xfs,
         Peer::Btrfs,
         Peer::BtrfsCompressed,
+        Peer::Squashfs,
+        Peer::Erofs,
         Peer::Null,
         Peer::Library,
         Peer::CffsNoEmbed,
@@ -119,6 +126,8 @@ impl Peer {
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
             Peer::BtrfsCompressed => "btrfs+zstd",
+            Peer::Squashfs => "squashfs",
+            Peer::Erofs => "erofs",
             Peer::Null => "null",
             Peer::Library => "library",
         }
@@ -132,6 +141,11 @@ impl Peer {
     /// Whether it is a form of C-FFS.
     pub fn is_cffs(self) -> bool {
         self.mkfs_arguments().is_some()
+    }
+
+    /// Whether nothing can be changed after [`Peer::pack`].
+    pub fn is_read_only(self) -> bool {
+        matches!(self, Peer::Squashfs | Peer::Erofs)
     }
 
     /// The arguments of `cffs mkfs` that make this variant; `None` for other file systems.
@@ -162,7 +176,7 @@ impl Peer {
     /// Creates the file system on a device, and its journal in the file `journal` if that is separate.
     fn make(self, device: &Path, journal: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
-            Peer::Null | Peer::Library => return Ok(()),
+            Peer::Null | Peer::Library | Peer::Squashfs | Peer::Erofs => return Ok(()),
             // Lazy initialization would run in the background of the measurement.
             Peer::Ext4 => {
                 let mut c = Command::new("mkfs.ext4");
@@ -191,6 +205,25 @@ impl Peer {
         run(command.arg(device))
     }
 
+    /// Writes a read-only file system with the files of the directory `tree` to a device.
+    fn pack(self, tree: &Path, device: &Path) -> Result<()> {
+        let mut command = match self {
+            Peer::Squashfs => {
+                let mut c = Command::new("mksquashfs");
+                c.arg(tree).arg(device);
+                c.args(["-noappend", "-quiet", "-no-progress", "-comp", "zstd"]);
+                c
+            }
+            Peer::Erofs => {
+                let mut c = Command::new("mkfs.erofs");
+                c.args(["--quiet", "-zlz4hc", "-C65536", "-Eztailpacking"]).arg(device).arg(tree);
+                c
+            }
+            other => bail!("{other} is not made of a directory"),
+        };
+        run(&mut command)
+    }
+
     /// Mounts the file system. Returns the server if it is a child of this process: the unmount is complete
     /// when the server ends.
     fn mount(
@@ -213,6 +246,11 @@ impl Peer {
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
                 let mut c = Command::new("mount");
                 c.args(["-t", self.name(), "-o", "noatime"]);
+                c
+            }
+            Peer::Squashfs | Peer::Erofs => {
+                let mut c = Command::new("mount");
+                c.args(["-t", self.name(), "-o", "ro"]);
                 c
             }
             Peer::BtrfsCompressed => {
@@ -290,6 +328,8 @@ impl Peer {
             Peer::Ext4 => first_line(Command::new("mkfs.ext4").arg("-V")),
             Peer::Xfs => first_line(Command::new("mkfs.xfs").arg("-V")),
             Peer::Btrfs | Peer::BtrfsCompressed => first_line(Command::new("mkfs.btrfs").arg("-V")),
+            Peer::Squashfs => first_line(Command::new("mksquashfs").arg("-version")),
+            Peer::Erofs => first_line(Command::new("mkfs.erofs").arg("-V")),
             Peer::Null => Some(String::from("fuse-ring's example")),
             Peer::Library => Some(String::from(concat!("cffs ", env!("CARGO_PKG_VERSION")))),
             _ => first_line(Command::new(cffs).arg("--version")),

@@ -78,7 +78,10 @@ impl Volume {
         let device = LoopDevice::attach(&file, volume.spec.profile, request_bytes)?;
         volume.spec.peer.make(device.path(), &volume.journal(), &volume.spec.cffs)?;
         volume.device = Some(device);
-        volume.mount()?;
+        // A read-only file system is made of what the workload prepares in the directory.
+        if !volume.spec.peer.is_read_only() {
+            volume.mount()?;
+        }
         fs::create_dir(&volume.work).context("make the directory to work in")?;
         volume.settle()?;
         volume.passes_syncfs = volume.stats().is_some_and(|stats| has_syncfs(&stats));
@@ -180,7 +183,10 @@ impl Site for Volume {
     fn chill(&mut self) -> Result<()> {
         // Data in the memory of its server would be lost with the mount.
         let stays = self.spec.peer == Peer::Null;
-        if !stays {
+        if self.spec.peer.is_read_only() && !self.mounted {
+            let device = self.device.as_ref().context("a block device")?.path();
+            self.spec.peer.pack(&self.mount_point(), device)?;
+        } else if !stays {
             self.unmount()?;
         }
         fs::write("/proc/sys/vm/drop_caches", "3").context("drop the kernel's caches")?;
