@@ -1,9 +1,9 @@
 //! The file systems that are compared: how each is created, mounted and made durable.
 //!
 //! Every peer gets the same emulated disk below the same kind of loop device. It is created with the defaults
-//! of its tools, and mounted with `noatime` and its defaults otherwise. A read-only file system is made of the
-//! files that a workload has prepared in memory. Offers [`Peer`], which names a file system, and [`Volume`], a
-//! mounted one.
+//! of its tools, and mounted with `noatime` and its defaults otherwise. A read-only file system is made of
+//! the files that a workload has prepared in memory. Offers [`Peer`], which names a file system, and
+//! [`Volume`], a mounted one.
 
 mod transport;
 mod volume;
