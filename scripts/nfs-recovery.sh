@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The paper's experiment: a server crashes under the load of NFS clients, and its recovery is measured.
+# The paper's experiment: a server crashes under the load of its clients, and its recovery is measured, next
+# to that of logging file systems.
 # scripts/nfs_recovery.py does that and has the details; this script builds the programs that it needs.
 #
-#   scripts/nfs-recovery.sh [--quick|--journal]   (root; whole, it takes ten minutes and 6 GB of memory)
+#   scripts/nfs-recovery.sh [--quick | --journal | --only c-ffs|peers]
+#                                   (root; whole, it takes a quarter of an hour and 6 GB of memory)
 #
-# The whole run writes docs/performance/nfs-recovery.md; a quick one prints a table of small volumes;
-# --journal, how much of a journal is overtaken under that load.
+# The whole run writes docs/performance/nfs-recovery.md, --only a section of it; a quick one prints tables of
+# small volumes; --journal, how much of a journal is overtaken under that load.
 # CFFS and CFFS_BENCH name other programs than those that it builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
