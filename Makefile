@@ -73,7 +73,7 @@ SOAK_ROUNDS ?= 60
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick test-minio fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-study place-disk questions figures
+.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-study tiny-study place-disk questions figures
 .PHONY: page-pictures page-cost
 .PHONY: bench bench-quick bench-journal bench-nfs
 .PHONY: bench-objects bench-python bench-mounted deny clean
@@ -229,7 +229,7 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
 
-nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; ten minutes)
+nfs-recovery: ## Crash C-FFS, ext4 and XFS under load, and recover them (needs root; 15 minutes)
 	scripts/nfs-recovery.sh
 
 scale: ## Measure how costs grow with clients, names, files and volumes (needs root; ten minutes)
@@ -238,8 +238,11 @@ scale: ## Measure how costs grow with clients, names, files and volumes (needs r
 web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs root; ten minutes)
 	scripts/web-study.sh
 
-place-study: ## Count for the tables and figures of PLACE (needs root; a minute)
+place-study: ## Measure the tables and figures of PLACE (needs root; six minutes)
 	scripts/place-study.sh
+
+tiny-study: ## Measure the tables and figures of extµ on C-FFS, ext2, ext3 and ext4 (needs root; six minutes)
+	scripts/tiny-study.sh
 
 place-disk: ## Hold `place disk` to emulated disks through the kernel (needs root, alone; six minutes)
 	CFFS_PLACE_DISK_RUNS=10 $(CARGO) test --release --locked -p cffs-bench --test place accuracy:: -- --nocapture

@@ -10,13 +10,21 @@ use crate::peer::Peer;
 use crate::workload::Phase;
 use crate::workload::contents::Contents;
 use crate::workload::random::Random;
-use crate::workload::servers::Kind;
 
 /// Bytes that each call of the micro-benchmark reads or writes: the contents of a file that fits into an
 /// inode of 256 bytes.
 pub const TINY: usize = 128;
 /// Size of a file that has grown out of its inode, in bytes.
 pub const GROWN: usize = 4096;
+/// A server, after Filebench (extµ §6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A client reads ten files, then appends a line to the log.
+    Web,
+    /// A client reads five files for each file that it replaces.
+    Proxy,
+}
+
 /// Bytes that a request to a server adds to its log.
 const LOG_LINE: usize = 512;
 

@@ -4,11 +4,10 @@ use anyhow::Result;
 
 use super::{Plan, Table, called, in_words};
 use crate::disk::Profile;
-use crate::library::tiny::{in_parallel, one_at_a_time, server};
+use crate::library::tiny::{Kind, in_parallel, one_at_a_time, server};
 use crate::peer::Peer;
 use crate::report::table::figure;
 use crate::workload::Phase;
-use crate::workload::servers::Kind;
 
 const VARIANTS: [Peer; 3] = [Peer::CffsPlain, Peer::CffsNoInline, Peer::Cffs];
 

@@ -15,7 +15,6 @@ use super::durable::Durable;
 use super::hot::Hot;
 use super::large_file::LargeFile;
 use super::scan::FreshTree;
-use super::servers::{Kind, Server};
 use super::small_file::SmallFile;
 use crate::disk::Profile;
 
@@ -75,14 +74,6 @@ pub enum Workload {
     Delivery,
     /// Unpack a source tree.
     Unpack,
-    /// A web server with files of 128 bytes.
-    WebTiny,
-    /// A web server with files of 16 KiB.
-    Web,
-    /// A web proxy with files of 128 bytes.
-    ProxyTiny,
-    /// A web proxy with files of 16 KiB.
-    Proxy,
     /// Unpack, search, copy, git status, build, rm -rf.
     Apps,
     /// Single operations on warm caches, one client.
@@ -196,14 +187,6 @@ impl Workload {
             Churn { operations, ..churn(full, Some(small(1024))) }
         };
         let durable = |files, size, threads| Durable { files, size, threads, seed };
-        let server = |kind, size| Server {
-            kind,
-            files: pick(10_000, 3_000),
-            size,
-            threads: pick(100, 32),
-            duration: Duration::from_secs(pick(60, 10)),
-            seed,
-        };
         match self {
             Workload::Small1k => small(1024).run(session),
             Workload::Small4k => small(4096).run(session),
@@ -237,10 +220,6 @@ impl Workload {
             Workload::Unpack => {
                 Apps { files: pick(10_000, 2_000), compiled: 0, seed }.unpack(session)
             }
-            Workload::WebTiny => server(Kind::Web, 128).run(session),
-            Workload::Web => server(Kind::Web, 16_384).run(session),
-            Workload::ProxyTiny => server(Kind::Proxy, 128).run(session),
-            Workload::Proxy => server(Kind::Proxy, 16_384).run(session),
             Workload::Apps => {
                 Apps { files: pick(20_000, 2_000), compiled: pick(32, 8), seed }.run(session)
             }

@@ -22,7 +22,6 @@ pub mod hot;
 pub mod large_file;
 pub mod random;
 pub mod scan;
-pub mod servers;
 pub mod small_file;
 pub mod tree;
 

@@ -11,7 +11,6 @@ use super::durable::Durable;
 use super::large_file::LargeFile;
 use super::random::{LogNormal, Random};
 use super::scan::FreshTree;
-use super::servers::{Kind, Server};
 use super::small_file::SmallFile;
 use super::*;
 
@@ -139,18 +138,6 @@ fn hot_operations_are_counted_correctly() {
     assert_eq!((phases[1].bytes, phases[2].bytes), (60 * 1024, 60 * 1024));
     assert_eq!(regular_files(site.root()).len(), 60, "the empty ones are gone");
     assert_eq!((site.settled.get(), site.chilled), (1, 0));
-}
-
-#[test]
-fn servers_serve() {
-    for kind in [Kind::Web, Kind::Proxy] {
-        let mut site = Plain::new();
-        let duration = Duration::from_millis(100);
-        let plan = Server { kind, files: 50, size: 128, threads: 4, duration, seed: 1 };
-        let phases = run(&mut site, |s| plan.run(s));
-        assert!(phases[0].files > 10, "{kind:?}");
-        assert!(site.root().join("log").exists());
-    }
 }
 
 #[test]
