@@ -7,6 +7,7 @@ use cffs::device::file::Access;
 use cffs::files::{Files, Node};
 use cffs::vfs::types::OpenOptions;
 use cffs_object::Location;
+use cffs_serve::shared::READ_AHEAD_THREADS;
 
 use crate::names::OnMount;
 use crate::{image, mounts, names};
@@ -32,6 +33,14 @@ pub fn attach_to_read(directory: &Path, is_named: bool) -> anyhow::Result<Files>
         check_below(directory, "read")?;
     }
     Files::attach(directory, Access::ReadOnly).with_context(|| directory.display().to_string())
+}
+
+/// Does `work`, which reads a tree, while threads read ahead. The server of a mounted volume does that itself.
+pub fn reading_ahead<T>(files: &Files, work: impl FnOnce() -> T) -> T {
+    match files.opened() {
+        Ok(volume) => volume.with_prefetch(READ_AHEAD_THREADS, work),
+        Err(_) => work(),
+    }
 }
 
 /// Fails if something is mounted below this directory of a mounted volume.

@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 /// The interval of the volume's background writes.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of read-ahead threads: one waits for the device while the other processes data.
-const READ_AHEAD_THREADS: usize = 2;
+pub const READ_AHEAD_THREADS: usize = 2;
 
 /// The current served volume. It changes only on a mount that follows another program's changes.
 #[derive(Clone)]

@@ -40,8 +40,10 @@ impl Export {
         let files = tree::open_to_read(&self.image)?;
         let watcher = Watcher::new("exporting", self.how.is_silent());
         let options = self.how.options();
-        let copied =
-            files::export(&files, self.source.as_bytes(), &self.target, &options, &watcher);
+        let source = self.source.as_bytes();
+        let copied = tree::reading_ahead(&files, || {
+            files::export(&files, source, &self.target, &options, &watcher)
+        });
         watcher.finish();
         self.how.print(&copied?)
     }

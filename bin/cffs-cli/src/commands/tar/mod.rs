@@ -119,8 +119,8 @@ impl Tar {
         };
         let mut out = output::stdout();
         let options = create::Options { xattrs: !self.no_xattrs, holes: !self.no_sparse };
-        let failures = match &self.since {
-            None => create::archive(&files, top, options, &mut out)?,
+        let failures = tree::reading_ahead(&files, || match &self.since {
+            None => create::archive(&files, top, options, &mut out),
             Some(since) => {
                 let mut listed = Vec::new();
                 let add = |_, path: &[u8]| {
@@ -132,9 +132,9 @@ impl Tar {
                     None => Tree::Opened(&files, top),
                 };
                 tree.changes(since, add).with_context(|| self.image.display().to_string())?;
-                create::archive_changes(&files, top, listed, options, &mut out)?
+                create::archive_changes(&files, top, listed, options, &mut out)
             }
-        };
+        })?;
         out.flush()?;
         Ok(failures)
     }
