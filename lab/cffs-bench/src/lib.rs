@@ -20,6 +20,7 @@
 //! - [`web`]: a web server's reads, for several layouts of its files and sizes of memory;
 //! - [`units`]: what the size of clusters and the level of compression cost and save;
 //! - [`store_proxy`]: a proxy in front of an object store, with the delays of a distant one;
+//! - [`processor`]: the processor time of programs and servers;
 //! - [`report`]: medians, bars and tables.
 
 // No program outside the workspace uses this crate, so items whose names say enough have no comment.
@@ -33,6 +34,7 @@ pub mod library;
 pub mod nfs;
 pub mod peer;
 pub mod placement;
+pub mod processor;
 pub mod questions;
 pub mod report;
 pub mod results;

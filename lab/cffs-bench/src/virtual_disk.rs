@@ -31,13 +31,16 @@ struct State {
     now: Nanos,
     /// The counters before the last power cycle.
     before: Counters,
+    /// The reads since the recording began.
+    reads: Option<Vec<Run>>,
 }
 
 impl<D: BlockDevice> VirtualDisk<D> {
     /// Adds the time of a disk of this profile to `inner`.
     pub fn new(inner: D, profile: Profile, stroke: Stroke) -> VirtualDisk<D> {
         let emulator = Emulator::new(profile, inner.geometry().size_bytes, stroke);
-        let state = State { emulator, now: Nanos::ZERO, before: Counters::default() };
+        let (now, before) = (Nanos::ZERO, Counters::default());
+        let state = State { emulator, now, before, reads: None };
         VirtualDisk { inner, profile, stroke, state: Mutex::new(state) }
     }
 
@@ -69,6 +72,16 @@ impl<D: BlockDevice> VirtualDisk<D> {
         state.emulator.advance(now);
     }
 
+    /// Begins a recording of the reads.
+    pub fn record_reads(&self) {
+        self.state.lock().reads = Some(Vec::new());
+    }
+
+    /// Ends the recording; returns the reads since it began, in order.
+    pub fn recorded_reads(&self) -> Vec<Run> {
+        self.state.lock().reads.take().unwrap_or_default()
+    }
+
     /// The device with the data.
     pub fn into_inner(self) -> D {
         self.inner
@@ -76,6 +89,9 @@ impl<D: BlockDevice> VirtualDisk<D> {
 
     fn charge(&self, request: Request) {
         let mut state = self.state.lock();
+        if let (Request::Read(run), Some(reads)) = (request, &mut state.reads) {
+            reads.push(run);
+        }
         let now = state.now;
         let id = state.emulator.submit(request, now);
         state.now = state.emulator.complete(id);

@@ -1,6 +1,6 @@
 //! The devices that C-FFS is measured on, with the source of every figure.
 //!
-//! The figures of the papers' two disks are those of Tables 1 and 2 in USENIX'97. Figures that the papers do
+//! The figures of the papers' disks are those of Tables 1 and 2 in USENIX'97. Figures that the papers do
 //! not give are assumptions, and marked as such: buffer sizes, head-switch times, overheads.
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,10 @@ use super::{Nanos, SECTOR_SIZE};
 pub enum Profile {
     /// Seagate ST31200, 1 GB, 5400 rpm: the disk of USENIX'97 (Table 2).
     St31200,
+    /// Hewlett-Packard C3653a, 8.7 GB, 7200 rpm (USENIX'97, Table 1).
+    HpC3653a,
+    /// Seagate Barracuda, 9.1 GB, 7200 rpm (USENIX'97, Table 1).
+    Barracuda,
     /// Quantum Atlas II, 9.1 GB, 7200 rpm (USENIX'97, Table 1); the thesis used its family.
     AtlasIi,
     /// A 7200 rpm disk of today that streams at 160 MB/s.
@@ -85,6 +89,55 @@ pub enum Spec {
     None,
 }
 
+/// The Atlas II, with the figures that the drives of Table 1 share.
+const TABLE_1: DiskSpec = DiskSpec {
+    cylinders: 5964,
+    surfaces: 20,
+    // Zones between the two ends of "108-180" are assumed to be equal steps.
+    zones: &[180, 168, 156, 144, 132, 120, 108],
+    rpm: 7200.0,
+    seek_single_ms: 1.0,
+    seek_average_ms: 7.9,
+    seek_full_ms: 18.0,
+    // Assumed, since the table has "N/A": a value between those of the two other drives.
+    write_settle_ms: 1.0,
+    head_switch_ms: 0.9,
+    // Assumed for all three: a 20 MB/s bus, 1 MiB of buffer in eight segments.
+    overhead_ms: 0.4,
+    bus_bytes_per_sec: 20e6,
+    buffer: buffer(8, 128 * KIB, 128 * KIB),
+    write_cache_bytes: 0,
+    queue_depth: 32,
+};
+
+/// The HP C3653a.
+const HP_C3653A: DiskSpec = DiskSpec {
+    cylinders: 5371,
+    // Zones between the two ends of "124-173" are assumed, so that the capacity is the table's.
+    zones: &[173, 171, 168, 164, 158, 148, 124],
+    // Of "< 1 ms", the limit.
+    seek_single_ms: 1.0,
+    seek_average_ms: 8.7,
+    seek_full_ms: 16.5,
+    write_settle_ms: 0.8,
+    head_switch_ms: 1.0,
+    ..TABLE_1
+};
+
+/// The Seagate Barracuda.
+const BARRACUDA: DiskSpec = DiskSpec {
+    cylinders: 5333,
+    // Zones between the two ends of "153-239" are assumed, so that the capacity is the table's.
+    zones: &[239, 175, 158, 155, 154, 153, 153],
+    seek_single_ms: 0.6,
+    seek_average_ms: 8.0,
+    seek_full_ms: 19.0,
+    write_settle_ms: 1.5,
+    // Assumed, since the table has "N/A".
+    head_switch_ms: 0.6,
+    ..TABLE_1
+};
+
 /// A drive for workstations. All figures are assumed.
 const NVME: FlashSpec = FlashSpec {
     channels: 32,
@@ -120,25 +173,9 @@ impl Profile {
                 write_cache_bytes: 0,
                 queue_depth: 32,
             }),
-            Profile::AtlasIi => Spec::Disk(DiskSpec {
-                // Table 1. Zones between the two ends of "108-180" are assumed to be equal steps.
-                cylinders: 5964,
-                surfaces: 20,
-                zones: &[180, 168, 156, 144, 132, 120, 108],
-                rpm: 7200.0,
-                seek_single_ms: 1.0,
-                seek_average_ms: 7.9,
-                seek_full_ms: 18.0,
-                // Assumed, since the table has "N/A": a value between those of the two other drives.
-                write_settle_ms: 1.0,
-                head_switch_ms: 0.9,
-                // Assumed: a 20 MB/s bus, 1 MiB of buffer in eight segments.
-                overhead_ms: 0.4,
-                bus_bytes_per_sec: 20e6,
-                buffer: buffer(8, 128 * KIB, 128 * KIB),
-                write_cache_bytes: 0,
-                queue_depth: 32,
-            }),
+            Profile::HpC3653a => Spec::Disk(HP_C3653A),
+            Profile::Barracuda => Spec::Disk(BARRACUDA),
+            Profile::AtlasIi => Spec::Disk(TABLE_1),
             Profile::Hdd7200 => Spec::Disk(DiskSpec {
                 // All figures are assumed, as in data sheets of such drives. One zone, so that results do not
                 // depend on the place of the volume. 2,928 sectors per track give 160 MB/s with head
@@ -208,7 +245,7 @@ impl Profile {
     /// The unit in bytes that the device writes atomically, and in which it is addressed.
     pub fn sector_size(self) -> u32 {
         match self {
-            Profile::St31200 | Profile::AtlasIi => 512,
+            Profile::St31200 | Profile::HpC3653a | Profile::Barracuda | Profile::AtlasIi => 512,
             _ => 4096,
         }
     }
@@ -266,7 +303,7 @@ impl DiskSpec {
     }
 }
 
-fn buffer(segments: usize, segment_bytes: u64, read_ahead_bytes: u64) -> BufferSpec {
+const fn buffer(segments: usize, segment_bytes: u64, read_ahead_bytes: u64) -> BufferSpec {
     BufferSpec {
         segments,
         segment_sectors: segment_bytes / SECTOR_SIZE,

@@ -8,7 +8,8 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const DISKS: [Profile; 3] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200];
+const DISKS: [Profile; 5] =
+    [Profile::St31200, Profile::HpC3653a, Profile::Barracuda, Profile::AtlasIi, Profile::Hdd7200];
 
 fn disk(profile: Profile) -> profile::DiskSpec {
     match profile.spec() {
@@ -78,6 +79,8 @@ fn seek_curve_passes_through_the_data_sheet() {
 fn capacities_are_those_of_the_data_sheets() {
     let gigabytes = |p: Profile| (disk(p).geometry(None).sectors() * SECTOR_SIZE) as f64 / 1e9;
     assert!((gigabytes(Profile::St31200) - 1.05).abs() < 0.05);
+    assert!((gigabytes(Profile::HpC3653a) - 8.7).abs() < 0.1);
+    assert!((gigabytes(Profile::Barracuda) - 9.1).abs() < 0.2);
     assert!((gigabytes(Profile::AtlasIi) - 9.1).abs() < 0.4);
     assert!((gigabytes(Profile::Hdd7200) - 3000.0).abs() < 50.0);
 }

@@ -54,14 +54,17 @@ impl Source {
                 question,
                 Question::SmallFilesMatter
                     | Question::SmallFilesSlower
+                    | Question::UnrelatedBytes
                     | Question::SmallFileBandwidth
                     | Question::ServiceTime
                     | Question::Holes
                     | Question::EachDurable
                     | Question::SmallFilesAged
+                    | Question::TimesPredicted
                     | Question::LargeFileBandwidth
                     | Question::RecoveryUnderLoad
                     | Question::Keys
+                    | Question::LogOrder
                     | Question::TinyFiles
             ),
         }

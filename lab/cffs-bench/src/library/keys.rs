@@ -71,6 +71,61 @@ pub fn measure(plan: &LibraryPlan, policy: Policy, files: u64) -> Result<(Layout
     Ok((layout, phases.collect::<Result<_>>()?))
 }
 
+/// Creates files in a few directories, alternately or one directory after the other, with an epoch after
+/// every few files. Then reads them from cold caches: all in the order in which they were created, all directory by
+/// directory, and those of one directory.
+pub fn in_two_orders(
+    plan: &LibraryPlan,
+    policy: Policy,
+    files: u64,
+    alternately: bool,
+) -> Result<Vec<Phase>> {
+    let disk = plan.disk_with(Peer::Cffs, policy)?;
+    let contents = Contents::new(plan.seed, SIZE_MAX);
+    let (sizes, mut random) = (LogNormal::sources(), Random::new(plan.seed));
+    let made: Vec<((String, String), u64)> = (0..files)
+        .map(|i| {
+            let dir = if alternately { i % VALUES } else { i * VALUES / files };
+            ((format!("d{dir}"), format!("f{i:05}")), sizes.sample(&mut random))
+        })
+        .collect();
+    let bytes = made.iter().map(|(_, size)| size).sum();
+    let mut phases = vec![phase(&disk, ("create", files, bytes), |volume| {
+        for dir in 0..VALUES {
+            volume.release(make(volume, InodeNo::ROOT, &format!("d{dir}"), NewKind::Directory)?, 1);
+        }
+        for (i, ((dir, name), size)) in (0..).zip(&made) {
+            let dir = volume.lookup(InodeNo::ROOT, dir.as_bytes())?.ino;
+            let file = make(volume, dir, name, NewKind::Regular)?;
+            volume.write(&Caller::ROOT, file, 0, contents.of(i, *size as usize))?;
+            volume.release(file, 1);
+            volume.release(dir, 1);
+            if i % EPOCH == EPOCH - 1 {
+                volume.sync()?;
+            }
+        }
+        Ok(())
+    })?];
+    let as_made: Vec<_> = made.iter().map(|(path, _)| path).collect();
+    let mut by_directory = as_made.clone();
+    by_directory.sort();
+    let one = by_directory.iter().filter(|path| path.0 == "d4").copied().collect();
+    let orders =
+        [("read as made", as_made), ("read by directory", by_directory), ("read one", one)];
+    for (name, order) in orders {
+        phases.push(phase(&disk, (name, order.len() as u64, 0), |volume| {
+            let mut buffer = vec![0; READ];
+            for path in order {
+                let file = find(volume, path)?;
+                read_all(volume, file, &mut buffer)?;
+                volume.release(file, 1);
+            }
+            Ok(())
+        })?);
+    }
+    Ok(phases)
+}
+
 fn make_keyed(plan: &LibraryPlan, disk: &Disk, files: u64) -> Result<Vec<Made>> {
     let clock = Arc::new(Hands::default());
     let volume = Volume::open(disk.clone(), clock.clone(), OpenOptions::default())?;

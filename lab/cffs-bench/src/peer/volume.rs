@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::{Peer, Transport, run};
 use crate::disk::{Counters, Profile, Stroke};
+use crate::processor::Used;
 use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
 use crate::workload::Site;
@@ -42,6 +43,8 @@ pub struct Volume {
     passes_syncfs: bool,
     /// The file system's server, if unmounting has to wait for it.
     server: Option<Child>,
+    /// The process that serves the file system, if one does.
+    server_pid: Option<u64>,
     work: PathBuf,
     device: Option<LoopDevice>,
     disk: Option<DiskServer>,
@@ -68,6 +71,7 @@ impl Volume {
             mounted: false,
             passes_syncfs: false,
             server: None,
+            server_pid: None,
             work,
             device: None,
             disk: Some(disk),
@@ -126,11 +130,16 @@ impl Volume {
 
     /// The statistics of C-FFS; `None` for other file systems.
     fn stats(&self) -> Option<Value> {
+        self.asked("stats")
+    }
+
+    /// What a command of C-FFS prints about its mount; `None` for other file systems.
+    fn asked(&self, command: &str) -> Option<Value> {
         if !self.spec.peer.is_cffs() {
             return None;
         }
-        let mut stats = Command::new(&self.spec.cffs);
-        let output = stats.args(["stats", "--json"]).arg(self.mount_point()).output().ok()?;
+        let mut cffs = Command::new(&self.spec.cffs);
+        let output = cffs.args([command, "--json"]).arg(self.mount_point()).output().ok()?;
         serde_json::from_slice(&output.stdout).ok()
     }
 
@@ -146,6 +155,10 @@ impl Volume {
         self.server =
             self.spec.peer.mount(device, &at, cffs, &self.journal(), *transport, cache)?;
         self.mounted = true;
+        self.server_pid = match &self.server {
+            Some(server) => Some(server.id().into()),
+            None => self.asked("info").and_then(|info| info["server"]["pid"].as_u64()),
+        };
         Ok(())
     }
 
@@ -199,6 +212,10 @@ impl Site for Volume {
 
     fn journal_home(&self) -> Option<Duration> {
         self.stats()?["journal"]["drain_us"].as_u64().map(Duration::from_micros)
+    }
+
+    fn server_secs(&self) -> Option<f64> {
+        Used::by(self.server_pid?).map(|used| used.own)
     }
 
     fn set_free(&self, free: bool) {

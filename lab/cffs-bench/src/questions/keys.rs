@@ -1,6 +1,6 @@
 //! Keys other than the directory by which files can be stored together: hints, owners, minutes, processes.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use cffs::format::superblock::Policy;
 
 use super::{Plan, Table};
@@ -9,6 +9,7 @@ use crate::library::documents::{self, Known, Made};
 use crate::library::keys;
 use crate::peer::Peer;
 use crate::report::table::figure;
+use crate::workload::Phase;
 
 /// Documents whose parts are in many directories, with hints and without, and regrouped by reads.
 pub fn hints(plan: &Plan) -> Result<Vec<Table>> {
@@ -88,4 +89,44 @@ pub fn policies(plan: &Plan) -> Result<Vec<Table>> {
         ]);
     }
     Ok(vec![table])
+}
+
+/// Files stored by directory, and in the order of writing, as in a log.
+pub fn log_order(plan: &Plan) -> Result<Vec<Table>> {
+    let header = [
+        "made",
+        "placed",
+        "created: s",
+        "writes",
+        "read as made: s",
+        "requests",
+        "by directory: s",
+        "requests",
+        "one directory: s",
+        "requests",
+    ];
+    let mut table = Table::new(header, 2);
+    let library = plan.library(Profile::Hdd7200, plan.pick(512 << 20, 64 << 20));
+    let rate = library.profile.streaming_rate().context("the disk streams")?;
+    for (made, alternately) in [("one after the other", false), ("alternately", true)] {
+        let mut bytes = 0;
+        for (placed, policy) in
+            [("by directory", Policy::Directory), ("in the order of writing", Policy::Time)]
+        {
+            let phases = keys::in_two_orders(&library, policy, plan.pick(6_400, 640), alternately)?;
+            let [created, reads @ ..] = &phases[..] else { bail!("no phases") };
+            bytes = created.bytes;
+            let requests = |phase: &Phase| phase.device.unwrap_or_default().requests().to_string();
+            let writes = created.device.unwrap_or_default().writes.to_string();
+            let mut row = vec![made.to_owned(), placed.to_owned(), figure(created.seconds), writes];
+            row.extend(reads.iter().flat_map(|phase| [figure(phase.seconds), requests(phase)]));
+            table.rows.push(row);
+        }
+        let mut row = vec![made.to_owned(), String::from("contents alone, streamed")];
+        let all = bytes as f64 / rate;
+        let streamed = [all, all, all, all / keys::VALUES as f64];
+        row.extend(streamed.into_iter().flat_map(|secs| [figure(secs), String::from("-")]));
+        table.rows.push(row);
+    }
+    Ok(vec![table.grouped()])
 }

@@ -7,11 +7,13 @@
 //! - [`bandwidth`]: the bandwidth of small files, of large files, and of grouping;
 //! - [`grouping`]: whether files are stored together, after years of use and on other file systems;
 //! - [`keys`]: keys other than the directory by which files can be stored together;
+//! - [`prediction`]: whether numbers of requests predict times;
 //! - [`programs`]: the files that programs open together, and the gain of grouping for programs;
 //! - [`recovery`]: recovery and response by the load of a server and the time between checkpoints;
 //! - [`requests`](mod@requests): the cost of a request by its size, and of unneeded bytes that it reads;
 //! - [`sizes`]: sizes of files;
-//! - [`tiny`]: files that fit into an inode.
+//! - [`tiny`]: files that fit into an inode;
+//! - [`unrelated`]: bytes of other files that a reader reads.
 //!
 //! Tables of the library on the disk in virtual time repeat exactly as long as the cache holds everything
 //! that is read. [`crate::figures`] compares these with the document.
@@ -19,11 +21,13 @@
 pub mod bandwidth;
 pub mod grouping;
 pub mod keys;
+pub mod prediction;
 pub mod programs;
 pub mod recovery;
 pub mod requests;
 pub mod sizes;
 pub mod tiny;
+pub mod unrelated;
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +77,8 @@ pub enum Question {
     GroupedToday,
     /// Do small files stay grouped as a volume ages? Thesis, 5.3, question 5; USENIX'97, 4.3.
     GroupsAged,
+    /// How much of what a used volume reads is of other files? Thesis, 2.3.2.
+    UnrelatedBytes,
     /// Does grouping improve bandwidth on small files? Thesis, 5.3, question 6; table 4.2.
     SmallFileBandwidth,
     /// Does a larger request take much longer? USENIX'97, 2.1, figure 2.
@@ -85,6 +91,8 @@ pub enum Question {
     SmallFilesAged,
     /// Does grouping make applications faster? Thesis, 5.3, question 7; table 4.3.
     Applications,
+    /// Do numbers of requests predict times? Thesis, 4.3.
+    TimesPredicted,
     /// Does grouping harm large files? Thesis, 5.3, question 8; table 4.1.
     LargeFileBandwidth,
     /// Does recovery stay short under load? Peacock et al., 6.3, figures 7 to 9.
@@ -93,6 +101,8 @@ pub enum Question {
     Hints,
     /// Which keys other than the directory are useful? Thesis, 2.3 and 6.
     Keys,
+    /// Is the order of writing, as in a log, a better one? USENIX'97, 6.
+    LogOrder,
     /// Are tiny files faster if inodes hold them? Extµ, 6.1, tables 1 and 2.
     TinyFiles,
     /// Do servers of tiny files gain by it? Extµ, 6.2, figure 5.
@@ -115,16 +125,19 @@ impl Question {
             Question::AccessesGrouped => programs::traced(plan),
             Question::GroupedToday => grouping::today(plan),
             Question::GroupsAged => grouping::aged(plan),
+            Question::UnrelatedBytes => unrelated::bytes(plan),
             Question::SmallFileBandwidth => bandwidth::small_files(plan),
             Question::ServiceTime => requests::service_time(plan),
             Question::Holes => requests::holes(plan),
             Question::EachDurable => bandwidth::each_durable(plan),
             Question::SmallFilesAged => bandwidth::small_files_aged(plan),
             Question::Applications => programs::developers(plan),
+            Question::TimesPredicted => prediction::of_times(plan),
             Question::LargeFileBandwidth => bandwidth::large_file(plan),
             Question::RecoveryUnderLoad => recovery::under_load(plan),
             Question::Hints => keys::hints(plan),
             Question::Keys => keys::policies(plan),
+            Question::LogOrder => keys::log_order(plan),
             Question::TinyFiles => tiny::operations(plan),
             Question::TinyServers => tiny::servers(plan),
             Question::Configuration => sizes::configuration(plan),

@@ -145,7 +145,7 @@ pub fn developers(plan: &Plan) -> Result<Vec<Table>> {
 }
 
 /// A way to search: its name, the variant, and a change of its figures.
-type Way = (&'static str, Peer, fn(&mut Tuning));
+pub(super) type Way = (&'static str, Peer, fn(&mut Tuning));
 
 /// Without grouping, with it, and with parts of read-ahead changed.
 const SEARCHES: [Way; 7] = [
@@ -154,16 +154,18 @@ const SEARCHES: [Way; 7] = [
     ("gaps up to 64 KiB", Peer::Cffs, |tuning| tuning.reading.gap_bytes = 64 << 10),
     ("nothing of the next directories", Peer::Cffs, |tuning| tuning.reading.siblings_max = 0),
     ("no plans", Peer::Cffs, |tuning| tuning.reading.plan_bytes_max = 0),
-    ("neither plans nor regions", Peer::Cffs, |tuning| {
-        tuning.reading.plan_bytes_max = 0;
-        (tuning.reading.misses_before_first, tuning.reading.misses_before_next) =
-            (1 << 30, 1 << 30);
-    }),
+    ("neither plans nor regions", Peer::Cffs, segments_alone),
     ("sizes from 128 KiB instead of 1 MiB", Peer::Cffs, |tuning| {
         tuning.reading =
             Tuning::new(Device { break_even_bytes: 128 << 10, ..tuning.device }).reading;
     }),
 ];
+
+/// Reads nothing around a miss but its segment, as in the thesis.
+pub(super) fn segments_alone(tuning: &mut Tuning) {
+    tuning.reading.plan_bytes_max = 0;
+    (tuning.reading.misses_before_first, tuning.reading.misses_before_next) = (1 << 30, 1 << 30);
+}
 
 /// Searches of a built tree with parts of read-ahead switched off.
 fn searches(plan: &Plan) -> Result<Table> {

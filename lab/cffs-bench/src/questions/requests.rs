@@ -3,11 +3,22 @@
 use anyhow::Result;
 
 use super::{Plan, Table, in_words};
+use crate::disk::profile::Spec;
 use crate::disk::{Emulator, Nanos, Profile, Request, Run, SECTOR_SIZE, Stroke};
 use crate::report::table::figure;
 use crate::workload::random::Random;
 
-const DISKS: [Profile; 4] = [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200, Profile::Nvme];
+/// The drives of table 1.
+const TABLE_1: [Profile; 3] = [Profile::HpC3653a, Profile::Barracuda, Profile::AtlasIi];
+
+const DISKS: [Profile; 6] = [
+    Profile::St31200,
+    Profile::HpC3653a,
+    Profile::Barracuda,
+    Profile::AtlasIi,
+    Profile::Hdd7200,
+    Profile::Nvme,
+];
 
 /// Bytes of the emulated volume, fewer than each disk has.
 const SIZE: u64 = 512 << 20;
@@ -29,25 +40,18 @@ pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table, computed()])
 }
 
-/// The drives of figure 2, as table 1 describes them: rotations per minute, sectors on an outer track, and
-/// the average seek and that of one cylinder in ms. Of "< 1 ms", the limit.
-const DRIVES: [(&str, f64, f64, [f64; 2]); 3] = [
-    ("HP C3653a", 7200.0, 173.0, [8.7, 1.0]),
-    ("Barracuda", 7200.0, 239.0, [8.0, 0.6]),
-    ("Atlas II", 7200.0, 180.0, [7.9, 1.0]),
-];
-
 /// The four curves of figure 2, computed as there: from table 1, without overheads, on an outer track.
 fn computed() -> Table {
     let header =
         ["drive", "request", "average seek: ms", "immediate", "one cylinder: ms", "immediate"];
     let mut table = Table::new(header, 2);
-    for (name, rpm, sectors, seeks) in DRIVES {
-        let turn = 60e3 / rpm;
+    for profile in TABLE_1 {
+        let Spec::Disk(drive) = profile.spec() else { unreachable!("{profile:?} has an arm") };
+        let (turn, sectors) = (60e3 / drive.rpm, f64::from(drive.zones[0]));
         for size in [9, 13, 14, 16, 18, 20].map(|shift| 1_u64 << shift) {
             let turns = size as f64 / SECTOR_SIZE as f64 / sectors;
-            let mut row = vec![name.to_owned(), in_words(size)];
-            for seek in seeks {
+            let mut row = vec![profile.name(), in_words(size)];
+            for seek in [drive.seek_average_ms, drive.seek_single_ms] {
                 let usual = 0.5 + turns;
                 // A head that arrives within the last track's part of the request has to return for its
                 // beginning, and one that arrives elsewhere waits for it.
@@ -91,8 +95,9 @@ pub fn holes(plan: &Plan) -> Result<Vec<Table>> {
 
 /// A table with a column for each disk.
 fn disks(first: &str, column: impl Fn(&str) -> String) -> Table {
-    let [a, b, c, d] = DISKS.map(|disk| column(&disk.name()));
-    Table::new([first, &a, &b, &c, &d], 1)
+    let mut table = Table::new([first], 1);
+    table.header.extend(DISKS.map(|disk| column(&disk.name())));
+    table
 }
 
 /// Reads bytes at offsets one after the other on a disk at rest; returns the time that they take.

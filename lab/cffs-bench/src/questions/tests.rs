@@ -81,6 +81,23 @@ fn small_runs_support_the_conclusions_of_the_document() {
     let read = |variant| number(fresh, ["read", variant], "files/s");
     assert!(read("C-FFS") > read("C-FFS without grouping") * 1.1, "{fresh}");
 
+    let unrelated = &ask(Question::UnrelatedBytes)[0];
+    let other = |variant, column: &str| {
+        let at = unrelated.header.iter().position(|name| name == column).expect(column);
+        let mut rows = unrelated.rows.iter().filter(|row| row[1] == variant && row[2] == "a file");
+        rows.next().expect(variant)[at].parse::<f64>().expect(column)
+    };
+    let ungrouped = other("C-FFS without grouping", "other files");
+    assert!(ungrouped * 2.0 < other("C-FFS, segments alone", "other files"), "{unrelated}");
+    assert!(other("C-FFS", "KiB read") > other("C-FFS", "KiB asked for"), "{unrelated}");
+
+    let predicted = &ask(Question::TimesPredicted)[0];
+    let largest = |from| {
+        let row = predicted.rows.iter().find(|row| row[1] == from).expect(from);
+        row[5].trim_end_matches(" times").parse::<f64>().expect(from)
+    };
+    assert!(largest("seeks and bytes") * 2.0 < largest("requests"), "{predicted}");
+
     let tiny = &ask(Question::TinyFiles)[0];
     let read = |variant| number(tiny, ["read", variant], "ms per file");
     assert!(read("C-FFS without inlining") > read("C-FFS") * 1.05, "{tiny}");
@@ -98,6 +115,10 @@ fn small_runs_support_the_conclusions_of_the_document() {
     for variant in ["C-FFS, by hint", "C-FFS, by list", "C-FFS, by use"] {
         assert!(alone(variant) * 1.1 < alone("C-FFS, by directory"), "{variant}\n{hints}");
     }
+
+    let log = &ask(Question::LogOrder)[0];
+    let one = |placed| number(log, ["alternately", placed], "one directory: s");
+    assert!(one("by directory") * 1.1 < one("in the order of writing"), "{log}");
 
     let keys = &ask(Question::Keys)[0];
     for (policy, column) in [(1, "an owner"), (2, "a minute"), (3, "a process")] {

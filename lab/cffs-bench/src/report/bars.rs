@@ -225,7 +225,9 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
         Profile::None => &in_memory,
         Profile::Net3000 => ON_NETWORK_VOLUME,
         Profile::Nvme => ON_SOLID_STATE_DISK,
-        Profile::Hdd7200WriteThrough | Profile::Net500 => &[],
+        Profile::HpC3653a | Profile::Barracuda | Profile::Hdd7200WriteThrough | Profile::Net500 => {
+            &[]
+        }
     };
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
 }

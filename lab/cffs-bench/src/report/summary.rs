@@ -34,6 +34,10 @@ pub struct Row {
     pub busy_secs_per_file: Option<f64>,
     /// The share of the busy time for writing the journal to its places, if the volume has one.
     pub journal_home_share: Option<f64>,
+    /// Seconds of processor time of the programs that ran.
+    pub programs_secs: Option<f64>,
+    /// The same of the file system's server, if it has one.
+    pub server_secs: Option<f64>,
     /// Bytes that the device moved for each byte of contents.
     pub amplification: Option<f64>,
     /// Speed over that of the best of ext4, XFS and btrfs.
@@ -115,6 +119,8 @@ fn row(cell: &Cell, phases: &[Phase], limit: Option<f64>) -> Row {
             (p.files > 0 && busy > 0.0).then(|| busy / p.files as f64)
         }),
         journal_home_share: over(&Phase::journal_home_share),
+        programs_secs: over(&|p| p.programs_secs),
+        server_secs: over(&|p| p.server_secs),
         amplification: over(&|p| {
             let device = p.device.as_ref()?;
             let moved = device.read_bytes + device.write_bytes;

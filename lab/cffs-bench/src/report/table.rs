@@ -71,6 +71,11 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
         }
         right_align(&mut table, 2..HEADER.len());
         let _ = writeln!(out, "{table}");
+        let of_it = || report.rows.iter().filter(|row| row.workload == workload);
+        if of_it().any(|row| row.programs_secs.is_some_and(|secs| secs > 0.0)) {
+            out += &title(&format!("{}, processor time", workload.name()));
+            let _ = writeln!(out, "{}", processor_time(preset, of_it()));
+        }
     }
     if !report.bars.is_empty() {
         out += &title("Bars");
@@ -98,6 +103,28 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
         }
     }
     out
+}
+
+/// The processor time of programs and servers, and their share of the elapsed time.
+fn processor_time<'a>(preset: &str, rows: impl Iterator<Item = &'a Row>) -> Table {
+    let header = ["phase", "", "time s", "programs s", "server s", "processor, of the time"];
+    let mut table = new_table(preset, &header);
+    let mut last_phase = None;
+    for row in rows {
+        let repeated = last_phase.replace(&row.phase) == Some(&row.phase);
+        let seconds = |secs: Option<f64>| secs.map_or_else(|| String::from("-"), figure);
+        let used = row.programs_secs.unwrap_or_default() + row.server_secs.unwrap_or_default();
+        table.add_row([
+            if repeated { String::new() } else { row.phase.clone() },
+            row.peer.to_string(),
+            figure(row.seconds),
+            seconds(row.programs_secs),
+            seconds(row.server_secs),
+            format!("{:.0} %", used * 100.0 / row.seconds),
+        ]);
+    }
+    right_align(&mut table, 2..header.len());
+    table
 }
 
 /// The circumstances of the measurement.

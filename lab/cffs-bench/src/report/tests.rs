@@ -8,6 +8,17 @@ use crate::results::Cell;
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;
 
+const PLAN: LibraryPlan = LibraryPlan {
+    profile: Profile::Hdd7200,
+    stroke: Stroke::Whole,
+    size: 1 << 30,
+    files: 1,
+    large_bytes: 1,
+    journal_bytes: 0,
+    each_durable: false,
+    seed: 1,
+};
+
 fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
     let busy_ns = (seconds * 1e9) as u64;
     let device =
@@ -20,6 +31,8 @@ fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
         device: Some(device),
         instructions: None,
         journal_home_secs: Some(seconds / 8.0),
+        programs_secs: None,
+        server_secs: None,
     }
 }
 
@@ -158,19 +171,33 @@ fn paragraphs_are_broken_between_words() {
 }
 
 #[test]
-fn the_head_shows_the_longest_request() {
-    let plan = LibraryPlan {
-        profile: Profile::Hdd7200,
-        stroke: Stroke::Whole,
-        size: 1 << 30,
-        files: 1,
-        large_bytes: 1,
-        journal_bytes: 0,
-        each_durable: false,
-        seed: 1,
+fn the_processor_time_of_programs_has_a_table() {
+    let w = Workload::Apps;
+    let mut all =
+        results(&[(w, "unpack", Peer::Cffs, &[2.0], 1), (w, "unpack", Peer::Ext4, &[2.0], 1)]);
+    let shown = |all: &Results| {
+        let report = Report::of_library(&PLAN, all);
+        table::markdown(&report)
     };
+    assert!(!shown(&all).contains("processor time"));
+    for (cell, phases) in &mut all.cells {
+        phases[0].programs_secs = Some(0.5);
+        phases[0].server_secs = (cell.peer == Peer::Cffs).then_some(1.0);
+    }
+    let text = shown(&all);
+    assert!(text.contains("## apps, processor time"), "{text}");
+    let of = |peer: &str| {
+        let row = text.lines().rfind(|line| line.contains(&format!(" {peer} "))).expect(peer);
+        row.split_whitespace().filter(|cell| *cell != "|").collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(of("cffs"), "unpack cffs 2.00 0.500 1.00 75 %");
+    assert_eq!(of("ext4"), "ext4 2.00 0.500 - 25 %");
+}
+
+#[test]
+fn the_head_shows_the_longest_request() {
     let head = |request_kib| {
-        let environment = Environment { request_kib, ..Environment::virtual_disk(&plan) };
+        let environment = Environment { request_kib, ..Environment::virtual_disk(&PLAN) };
         let (rows, bars, failures) = (Vec::new(), Vec::new(), Vec::new());
         table::text(&Report { environment, rows, bars, failures }).replace('\n', " ")
     };

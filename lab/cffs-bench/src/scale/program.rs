@@ -13,6 +13,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::growth::{Costs, Measure};
 use crate::peer::run;
+use crate::processor::Used;
 
 /// The longest interval between two samples of a program's memory. Growth after the last sample is missed.
 const LOOK_MAX: Duration = Duration::from_millis(20);
@@ -85,10 +86,9 @@ fn snapshot(pid: u32) -> Result<Costs> {
         let path = format!("/proc/{pid}/{file}");
         fs::read_to_string(&path).with_context(|| format!("read {path}"))
     };
-    let stat = text("stat")?;
     let io = text("io")?;
     let counter = |name: &str| field(&io, name).with_context(|| format!("no {name} in the counts"));
-    let seconds = cpu_seconds(&stat).context("no times of the process")?;
+    let seconds = Used::by(pid).context("no times of the process")?.own;
     Ok(Costs::from([
         (Measure::CpuSeconds, seconds),
         (Measure::Reads, counter("syscr:")?),
@@ -100,15 +100,6 @@ fn snapshot(pid: u32) -> Result<Costs> {
 /// The value of a line that begins with `name`.
 fn field(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-}
-
-/// `utime` and `stime`, the 14th and 15th field; the second field is a name in parentheses that may contain
-/// blanks.
-pub(super) fn cpu_seconds(stat: &str) -> Option<f64> {
-    let after_name = &stat[stat.rfind(')')? + 1..];
-    let mut fields = after_name.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some((ticks()? + ticks()?) / rustix::param::clock_ticks_per_second() as f64)
 }
 
 fn peak(pid: u32) -> Option<f64> {

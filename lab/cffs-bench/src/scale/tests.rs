@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::process::Command;
 
 use super::growth::{Costs, Curve, Growth, Measure, Sample, Verdict, curves};
-use super::program::{cpu_seconds, measure};
+use super::program::measure;
 use super::report::Report;
 use super::*;
+use crate::processor::Used;
 
 fn verdict(measure: Measure, points: &[(u64, f64)]) -> Verdict {
     let samples: Vec<_> = points
@@ -101,8 +102,9 @@ fn a_program_is_measured_and_its_error_message_is_kept() {
 fn the_name_of_a_process_may_look_like_fields() {
     let stat = "17 (a) b (1 2) R 1 1 1 0 -1 4194304 5 6 7 8 150 50 9 9 20 0 1 0 100";
     let ticks = rustix::param::clock_ticks_per_second() as f64;
-    assert_eq!(cpu_seconds(stat), Some(200.0 / ticks));
-    assert_eq!(cpu_seconds("17"), None);
+    let used = Used { own: 200.0 / ticks, children: 18.0 / ticks };
+    assert_eq!(Used::parse(stat), Some(used));
+    assert_eq!(Used::parse("17"), None);
 }
 
 #[test]

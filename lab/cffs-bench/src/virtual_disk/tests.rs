@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use cffs::device::{BlockDevice, MemoryDevice};
 
 use super::VirtualDisk;
-use crate::disk::{Nanos, Profile, Stroke};
+use crate::disk::{Nanos, Profile, Run, Stroke};
 
 const MIB: u64 = 1 << 20;
 
@@ -91,4 +91,17 @@ fn a_gap_before_a_record_spares_a_turn_of_the_disk() {
             assert!(taken[0] > 2.0 * best, "{profile:?}: {taken:?}");
         }
     }
+}
+
+#[test]
+fn reads_are_recorded_between_two_calls() {
+    let disk = disk(Profile::None);
+    let read = |offset| disk.read_at(offset, &mut [0; 4096]).unwrap();
+    read(0);
+    disk.record_reads();
+    read(8192);
+    disk.write_at(0, &[IoSlice::new(&[1; 4096])]).unwrap();
+    assert_eq!(disk.recorded_reads(), [Run::of_bytes(8192, 4096)]);
+    read(4096);
+    assert_eq!(disk.recorded_reads(), []);
 }

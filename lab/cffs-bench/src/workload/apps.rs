@@ -15,6 +15,9 @@ use anyhow::{Context, Result, bail};
 use super::random::{LogNormal, Random};
 use super::{Session, Tally, tree};
 
+/// C files in a directory.
+const UNITS_EACH: u64 = 8;
+
 /// The size of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Apps {
@@ -62,18 +65,18 @@ impl Apps {
         if self.compiled > 0 {
             session.write_phase("build", self.compiled, true, |root, tally| {
                 for i in 0..self.compiled {
-                    let dir = root.join("tree/build");
-                    let mut cc = Command::new("cc");
-                    run(cc.current_dir(dir).args(["-O1", "-c", &format!("unit{i:03}.c")]), tally)?;
+                    let build = root.join("tree/build");
+                    let (unit, mut cc) = (unit(i), Command::new("cc"));
+                    let object = format!("{unit}.o");
+                    let source = format!("{unit}.c");
+                    run(cc.current_dir(build).args(["-O1", "-c", "-o", &object, &source]), tally)?;
                     tally.file(0)?;
                 }
                 Ok(())
             })?;
-        }
-        if self.compiled > 0 {
             session.write_phase("clean", self.compiled, true, |root, tally| {
                 let mut rm = Command::new("sh");
-                run(rm.current_dir(root.join("tree/build")).args(["-c", "rm -f *.o"]), tally)?;
+                run(rm.current_dir(root.join("tree/build")).args(["-c", "rm -f */*.o"]), tally)?;
                 tally.add(self.compiled, 0);
                 Ok(())
             })?;
@@ -136,16 +139,22 @@ impl Apps {
     }
 
     fn write_sources(&self, dir: &Path) -> Result<()> {
-        fs::create_dir(dir)?;
         for i in 0..self.compiled {
+            let path = dir.join(unit(i) + ".c");
+            fs::create_dir_all(path.parent().context("a directory")?)?;
             let mut source = String::from("#include <stdio.h>\n#include <string.h>\n");
             for f in 0..40 {
                 writeln!(source, "int u{i}_{f}(int x) {{ return printf(\"%d\", x * {f}); }}")?;
             }
-            fs::write(dir.join(format!("unit{i:03}.c")), source)?;
+            fs::write(path, source)?;
         }
         Ok(())
     }
+}
+
+/// The path of a C file and of its object below the directory that is built, without the extension.
+fn unit(i: u64) -> String {
+    format!("part{:02}/unit{i:03}", i / UNITS_EACH)
 }
 
 fn git(root: &Path, arguments: &[&str], tally: &Tally) -> Result<()> {

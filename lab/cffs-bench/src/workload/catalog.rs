@@ -221,7 +221,7 @@ impl Workload {
                 Apps { files: pick(10_000, 2_000), compiled: 0, seed }.unpack(session)
             }
             Workload::Apps => {
-                Apps { files: pick(20_000, 2_000), compiled: pick(32, 8), seed }.run(session)
+                Apps { files: pick(20_000, 2_000), compiled: pick(200, 8), seed }.run(session)
             }
             Workload::Hot1 | Workload::Hot1Pinned | Workload::Hot2 => {
                 self.hot(scale, seed).run(session)

@@ -38,6 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use self::contents::Contents;
 use crate::disk::Counters;
+use crate::processor::Used;
 
 /// Where a workload runs.
 pub trait Site {
@@ -57,6 +58,11 @@ pub trait Site {
 
     /// The time that a volume has spent writing its journal to its places since it was mounted.
     fn journal_home(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The processor time so far, in seconds, of the file system's server, if it has one.
+    fn server_secs(&self) -> Option<f64> {
         None
     }
 
@@ -84,6 +90,10 @@ pub struct Phase {
     pub instructions: Option<u64>,
     /// Seconds spent writing the journal to its places, if the volume has one.
     pub journal_home_secs: Option<f64>,
+    /// Seconds of processor time of the programs that the phase ran.
+    pub programs_secs: Option<f64>,
+    /// The same of the file system's server, if it has one.
+    pub server_secs: Option<f64>,
 }
 
 impl Phase {
@@ -229,12 +239,19 @@ impl<'a> Session<'a> {
         }
         let home_before = self.site.journal_home();
         let before = self.site.counters();
+        let used = || [Used::by("self").map(|used| used.children), self.site.server_secs()];
+        let used_before = used();
         let tally = self.tally(name, expected, limit);
         work(self.site.root(), &tally).with_context(|| format!("phase {name}"))?;
         if settle {
             self.site.settle().with_context(|| format!("make {name} durable"))?;
         }
         let seconds = tally.started.elapsed().as_secs_f64();
+        let [programs_secs, server_secs] = {
+            let [programs, server] = used();
+            let spent = |(after, before): (f64, f64)| after - before;
+            [programs.zip(used_before[0]).map(spent), server.zip(used_before[1]).map(spent)]
+        };
         let device = self.site.counters().zip(before).map(|(after, before)| after.since(&before));
         let home = self.site.journal_home().zip(home_before);
         let (files, bytes) = tally.totals();
@@ -247,6 +264,8 @@ impl<'a> Session<'a> {
             instructions: None,
             journal_home_secs: home
                 .map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
+            programs_secs,
+            server_secs,
         });
         Ok(())
     }

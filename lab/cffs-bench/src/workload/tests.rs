@@ -121,6 +121,36 @@ fn a_fresh_tree_is_walked_completely() {
 }
 
 #[test]
+fn the_processor_time_of_programs_is_counted() {
+    let mut site = Plain::new();
+    let phases = run(&mut site, |session| {
+        session.write_phase("count", 1, true, |_, _| {
+            let count = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
+            let ended = std::process::Command::new("sh").args(["-c", count]).status()?;
+            assert!(ended.success());
+            Ok(())
+        })
+    });
+    let programs_secs = phases[0].programs_secs.expect("the kernel counts");
+    assert!(programs_secs >= 0.02, "{programs_secs}");
+    assert_eq!(phases[0].server_secs, None);
+}
+
+#[test]
+fn programs_leave_one_tree_without_objects() {
+    let mut site = Plain::new();
+    let phases = run(&mut site, |s| super::apps::Apps { files: 30, compiled: 9, seed: 1 }.run(s));
+    let names: Vec<_> = phases.iter().map(|p| p.name.as_str()).collect();
+    let before = ["unpack", "search", "copy", "copy unshared", "git status"];
+    assert_eq!(names, [&before[..], &["build", "clean", "rm -rf"]].concat());
+    assert_eq!((phases[5].files, phases[6].files), (9, 9));
+    let left = regular_files(&site.root().join("tree"));
+    let is = |path: &&PathBuf, what: &str| path.extension().is_some_and(|it| it == what);
+    assert_eq!(left.iter().filter(|path| is(path, "c")).count(), 9);
+    assert_eq!(left.iter().filter(|path| is(path, "o")).count(), 0);
+}
+
+#[test]
 fn the_durable_workload_writes_as_many_files_as_it_counts() {
     let mut site = Plain::new();
     let plan = Durable { files: 40, size: 200, threads: 8, seed: 1 };
