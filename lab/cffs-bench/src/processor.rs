@@ -13,7 +13,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// What a process has used so far, by its ID or `self`.
+    /// The processor time of a process so far, by its ID or `self`.
     pub fn by(process: impl Display) -> Option<Used> {
         Used::parse(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
     }

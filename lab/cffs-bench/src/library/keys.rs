@@ -72,8 +72,8 @@ pub fn measure(plan: &LibraryPlan, policy: Policy, files: u64) -> Result<(Layout
 }
 
 /// Creates files in a few directories, alternately or one directory after the other, with an epoch after
-/// every few files. Then reads them from cold caches: all in the order in which they were created, all directory by
-/// directory, and those of one directory.
+/// every few files. Then reads them from cold caches: all in the order in which they were created, all
+/// directory by directory, and those of one directory.
 pub fn in_two_orders(
     plan: &LibraryPlan,
     policy: Policy,

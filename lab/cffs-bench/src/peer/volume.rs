@@ -133,7 +133,7 @@ impl Volume {
         self.asked("stats")
     }
 
-    /// What a command of C-FFS prints about its mount; `None` for other file systems.
+    /// The output of a command of C-FFS about its mount; `None` for other file systems.
     fn asked(&self, command: &str) -> Option<Value> {
         if !self.spec.peer.is_cffs() {
             return None;

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cffs::tuning::{Device, Tuning};
 
 use super::{OF_THE_THESIS, Plan, Table, called, requests};
@@ -22,27 +23,75 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// between.
 const LATELY: usize = 16;
 
-/// Common programs, as shell commands.
-const PROGRAMS: [(&str, &str); 4] = [
+/// A program: its name, and shell commands for an empty directory: those that prepare it, and the one that is
+/// traced. `$SOURCE` is the workspace of this crate.
+type Program = (&'static str, &'static str, &'static str);
+
+/// Common programs. All but the last two open the files that they need, and walk no tree.
+const PROGRAMS: [Program; 10] = [
     (
         "compile a C file",
-        "echo '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
-      #include <pthread.h>\n#include <sys/socket.h>\n#include <netdb.h>' | cc -x c -c -o /dev/null -",
+        "printf '#include <%s>\\n' stdio.h stdlib.h string.h pthread.h sys/socket.h netdb.h >unit.c",
+        "cc -c unit.c",
     ),
     (
+        "compile a C++ file",
+        "printf '#include <%s>\\n' iostream map regex thread filesystem random >unit.cc",
+        "c++ -c unit.cc",
+    ),
+    (
+        "build a Rust package",
+        "true",
+        "cargo build --offline --locked --manifest-path $SOURCE/Cargo.toml --target-dir . -p fuse-ring",
+    ),
+    ("check out an older commit", "git clone -q $SOURCE clone", "git -C clone checkout -q HEAD~30"),
+    (
         "start a Python program",
+        "true",
         "python3 -c 'import asyncio, email.message, http.client, json, unittest'",
     ),
-    ("search the headers", "grep -rq nowhere-to-be-found /usr/include"),
-    ("archive /etc", "tar -cf - /etc | cat >/dev/null"),
+    ("start a JavaScript program", "true", "npm ls"),
+    (
+        "start an editor",
+        "echo 'int main(void) { return 0; }' >main.c",
+        "TERM=xterm vim -c 'syntax on' -c 'filetype plugin indent on' -c 'sleep 1' -c 'quit' main.c",
+    ),
+    ("read the pages of a site", "true", SURFER),
+    ("search the headers", "true", "grep -rq nowhere-to-be-found /usr/include || test $? = 1"),
+    ("archive /etc", "true", "tar -cf - /etc | cat >/dev/null"),
 ];
+
+/// Reads pages of the documentation of Rust, a site of static files: each with its styles, scripts and
+/// images, then a random one of its links; after twenty pages, the first one again.
+const SURFER: &str = r##"python3 -c '
+import os, random, re, subprocess
+site = subprocess.check_output(["rustc", "--print", "sysroot"], text=True).strip() + "/share/doc/rust/html"
+random.seed(1)
+start = site + "/std/index.html"
+page = start
+for visit in range(400):
+    text = open(page, encoding="utf-8", errors="replace").read()
+    links = re.findall("(?:href|src)=\"([^\"#?:]+)\"", text)
+    found = [os.path.normpath(os.path.join(os.path.dirname(page), link)) for link in links]
+    for part in found:
+        if part.endswith((".css", ".js", ".svg", ".png", ".woff2")) and os.path.isfile(part):
+            open(part, "rb").read()
+    pages = [link for link in found if link.endswith(".html") and os.path.isfile(link)]
+    page = random.choice(pages) if pages and visit % 20 < 19 else start
+'"##;
 
 pub fn traced(plan: &Plan) -> Result<Vec<Table>> {
     let header =
         ["", "files", "small", "beside the one before", "beside one of the last", "directories"];
     let mut table = Table::inexact(header, 1);
-    for (name, command) in &PROGRAMS[..plan.pick(PROGRAMS.len() as u64, 1) as usize] {
-        let opened = opened_by(command)?;
+    for (name, prepare, command) in &PROGRAMS[..plan.pick(PROGRAMS.len() as u64, 1) as usize] {
+        let opened = match opened_by(prepare, command).with_context(|| format!("trace: {name}"))? {
+            Ok(opened) => opened,
+            Err(status) => {
+                eprintln!("{name} ended with {status}, and is not counted");
+                continue;
+            }
+        };
         let seen = Locality::of(&opened);
         table.row([
             (*name).to_owned(),
@@ -56,10 +105,19 @@ pub fn traced(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// The files that a shell command opens, each once, with their sizes.
-fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
-    let silenced = format!("exec >/dev/null 2>&1; {command}");
-    let words: Vec<OsString> = ["sh", "-c", silenced.as_str()].map(OsString::from).into();
+/// The files that a shell command opens, each once, with their sizes; or how it failed.
+fn opened_by(prepare: &str, command: &str) -> Result<Result<Vec<(PathBuf, u64)>, ExitStatus>> {
+    // On most machines a file system on a device, unlike /tmp.
+    let directory = tempfile::tempdir_in("/var/tmp")?;
+    let source = concat!("SOURCE=", env!("CARGO_MANIFEST_DIR"), "/../..");
+    let at = directory.path().display();
+    let silenced =
+        |command| format!("set -e; exec </dev/null >/dev/null 2>&1; cd {at}; {source}; {command}");
+    let prepared = Command::new("sh").args(["-c", &silenced(prepare)]).status()?;
+    if !prepared.success() {
+        return Ok(Err(prepared));
+    }
+    let words: Vec<OsString> = ["sh", "-c", &silenced(command)].map(OsString::from).into();
     let mut opened = Vec::new();
     let note = |path: &Path| -> io::Result<()> {
         // A file that no longer exists, such as a temporary file, was rarely on a disk.
@@ -70,8 +128,8 @@ fn opened_by(command: &str) -> Result<Vec<(PathBuf, u64)>> {
         }
         Ok(())
     };
-    cffs_place::trace::trace(&words, note)?;
-    Ok(opened)
+    let (status, _) = cffs_place::trace::trace(&words, note)?;
+    Ok(if status.success() { Ok(opened) } else { Err(status) })
 }
 
 /// The small files that a program opened: how many they are, how many of them follow files of the same
