@@ -35,7 +35,8 @@ pub fn attach_to_read(directory: &Path, is_named: bool) -> anyhow::Result<Files>
     Files::attach(directory, Access::ReadOnly).with_context(|| directory.display().to_string())
 }
 
-/// Does `work`, which reads a tree, while threads read ahead. The server of a mounted volume does that itself.
+/// Does `work`, which reads a tree, while threads read ahead. The server of a mounted volume does that
+/// itself.
 pub fn reading_ahead<T>(files: &Files, work: impl FnOnce() -> T) -> T {
     match files.opened() {
         Ok(volume) => volume.with_prefetch(READ_AHEAD_THREADS, work),

@@ -286,8 +286,8 @@ impl Chunks {
     }
 
     /// The run of a missing chunk. The caller of a long read reads ahead itself, so its run has only what is
-    /// missing. Other runs begin one chunk earlier, unless that one is cached or requested: then the object is
-    /// read sequentially, and the run is long.
+    /// missing. Other runs begin one chunk earlier, unless that one is cached or requested: then the object
+    /// is read sequentially, and the run is long.
     fn run_before(&self, object: Object, chunk: u64, is_long: bool) -> Run<'_> {
         let mut run = Run { object, first: chunk, guards: Vec::new(), end_wanted: chunk };
         if is_long {

@@ -146,8 +146,8 @@ fn a_small_read_of_many_objects_does_not_read_ahead() {
     assert!(gets <= OBJECTS && bytes <= OBJECTS * (5 << 18), "{gets} requests, {bytes} bytes");
 }
 
-/// A long read fetches only the chunks that it needs: its caller reads ahead itself, and whatever this fetched
-/// in addition would displace other data.
+/// A long read fetches only the chunks that it needs: its caller reads ahead itself, and whatever this
+/// fetched in addition would displace other data.
 #[test]
 fn a_long_read_fetches_only_its_chunks() {
     const CHUNK_BYTES: u64 = 256 << 10;
