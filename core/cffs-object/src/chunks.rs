@@ -285,16 +285,18 @@ impl Chunks {
         runs
     }
 
-    /// The run of a missing chunk. The caller of a long read reads ahead itself, so its run has only what is
-    /// missing. Other runs begin one chunk earlier, unless that one is cached or requested: then the object
-    /// is read sequentially, and the run is long.
+    /// The run of a missing chunk. It begins one chunk earlier, unless that one is cached or requested: then
+    /// the object is read sequentially, and the run is long. The run of a long read at the beginning of an
+    /// object is long as well.
     fn run_before(&self, object: Object, chunk: u64, is_long: bool) -> Run<'_> {
-        let mut run = Run { object, first: chunk, guards: Vec::new(), end_wanted: chunk };
-        if is_long {
+        let mut run =
+            Run { object, first: chunk, guards: Vec::new(), end_wanted: chunk + CHUNKS_AFTER };
+        let Some(before) = chunk.checked_sub(1) else {
+            if is_long {
+                run.end_wanted = CHUNKS_READ_ON;
+            }
             return run;
-        }
-        run.end_wanted = chunk + CHUNKS_AFTER;
-        let Some(before) = chunk.checked_sub(1) else { return run };
+        };
         match self.claim((object, before)) {
             GuardResult::Value(_) | GuardResult::Timeout => run.end_wanted = chunk + CHUNKS_READ_ON,
             GuardResult::Guard(_) if self.is_on_disk((object, before)) => {}

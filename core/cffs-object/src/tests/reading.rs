@@ -145,18 +145,3 @@ fn a_small_read_of_many_objects_does_not_read_ahead() {
     let (gets, bytes) = cold.asked_for();
     assert!(gets <= OBJECTS && bytes <= OBJECTS * (5 << 18), "{gets} requests, {bytes} bytes");
 }
-
-/// A long read fetches only the chunks that it needs: its caller reads ahead itself, and whatever this
-/// fetched in addition would displace other data.
-#[test]
-fn a_long_read_fetches_only_its_chunks() {
-    const CHUNK_BYTES: u64 = 256 << 10;
-    let location = written(2);
-    for (at, chunks) in [(0, 8), (3 * CHUNK_BYTES, 8), (OBJECT_BYTES - CHUNK_BYTES, 8)] {
-        let cold = Cold::open(&location);
-        read(&cold.device, at, (chunks * CHUNK_BYTES) as usize);
-        read(&cold.device, at + chunks * CHUNK_BYTES, (chunks * CHUNK_BYTES) as usize);
-        let (_, bytes) = cold.asked_for();
-        assert_eq!(bytes, 2 * chunks * CHUNK_BYTES, "two reads at {at}");
-    }
-}
