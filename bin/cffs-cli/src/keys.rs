@@ -187,7 +187,9 @@ fn all_of(source: impl Read) -> io::Result<Vec<u8>> {
 fn warn_of_others(path: &Path, file: &File) -> io::Result<()> {
     let there = file.metadata()?;
     let mode = there.mode() & 0o777;
-    if there.is_file() && there.uid() == geteuid().as_raw() && mode & 0o077 != 0 {
+    // The name of an open descriptor is not that of its file.
+    let is_named = !path.starts_with("/dev") && !path.starts_with("/proc");
+    if is_named && there.is_file() && there.uid() == geteuid().as_raw() && mode & 0o077 != 0 {
         let path = path.display();
         note!(
             "cffs: others have access to the key file {path} (mode {mode:03o}): chmod 600 {path}"

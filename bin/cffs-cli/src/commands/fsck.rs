@@ -157,11 +157,21 @@ impl Fsck {
         exit::unless_unread(match self.json {
             true => output::json(&json!(report)),
             false => {
-                let (name, contents) = (&name(), self.contents);
-                Printed { name, online, in_store, contents, report: &report }.print()
+                let (name, options) = (&name(), self.repair_options());
+                Printed { name, online, in_store, options, report: &report }.print()
             }
         })?;
         Ok(ExitCode::from(code))
+    }
+
+    /// The options of this check without which a repair would not find the same problems.
+    fn repair_options(&self) -> String {
+        let options = [
+            (self.contents, " --contents"),
+            (self.salvage, " --salvage"),
+            (self.without_objects, " --without-objects"),
+        ];
+        options.into_iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect()
     }
 
     /// Checks the volume without a server; returns the report and the exit code.

@@ -282,7 +282,7 @@ impl Mkfs {
         };
         let existed = path.exists();
         let bytes = options.journal_bytes;
-        let journal = signatures::open_for_journal(path, &self.target, bytes, self.force)?;
+        let journal = signatures::open_for_journal(path, &self.target, bytes, Some(self.force))?;
         if let Err(error) = options.plan_with_journal_on(journal.geometry(), device) {
             if !existed {
                 let _ = fs::remove_file(path);

@@ -244,7 +244,7 @@ impl Mount {
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
         if let Some(damage) = volume.writer().superblock.get().damage {
-            let advice = "unmount it, and cffs fsck checks and repairs it";
+            let advice = "unmount it, and cffs fsck -y checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
         let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);

@@ -197,7 +197,7 @@ impl Tune {
             bail!("the volume has a journal; remove it first: cffs tune --journal none");
         }
         let open = |path: &PathBuf| {
-            signatures::open_for_journal(path, &self.target, self.journal.unwrap_or(0), false)
+            signatures::open_for_journal(path, &self.target, self.journal.unwrap_or(0), None)
         };
         let medium = self.journal_device.as_ref().map(open).transpose()?;
         let mode = if had_journal { JournalMode::None } else { JournalMode::On };

@@ -22,8 +22,8 @@ pub(super) struct Printed<'a> {
     pub online: bool,
     /// Whether the volume is in an object store.
     pub in_store: bool,
-    /// Whether contents were read as well.
-    pub contents: bool,
+    /// The options of this check that a repair needs as well, each after a space.
+    pub options: String,
     pub report: &'a CheckReport,
 }
 
@@ -143,12 +143,11 @@ impl Printed<'_> {
         }
     }
 
-    /// The options that a repair needs in addition to -y. One accepts the loss of the journal; without the
-    /// other, damaged contents are not found.
+    /// The options that a repair needs in addition to -y: those of this check, and the one that accepts the
+    /// loss of the journal.
     fn repair_options(&self) -> String {
         let lost = if self.is_left(Code::JournalLost) { " --without-journal" } else { "" };
-        let contents = if self.contents { " --contents" } else { "" };
-        format!("{lost}{contents}")
+        format!("{lost}{}", self.options)
     }
 
     fn is_left(&self, code: Code) -> bool {
