@@ -143,7 +143,7 @@ impl Peer {
         self.mkfs_arguments().is_some()
     }
 
-    /// Whether nothing can be changed after [`Peer::pack`].
+    /// Whether its files can never be changed.
     pub fn is_read_only(self) -> bool {
         matches!(self, Peer::Squashfs | Peer::Erofs)
     }
