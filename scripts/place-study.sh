@@ -10,7 +10,7 @@ if ((EUID != 0)); then
     echo "place-study: mounting needs root" >&2
     exit 1
 fi
-cargo build --quiet --release --locked -p place-c -p cffs-place -p cffs-bench
+cargo build --quiet --release --locked -p cffs-cli -p place-c -p cffs-place -p cffs-bench
 scratch=$(mktemp -d /dev/shm/place-study.XXXXXX)
 cleanup() {
     umount -q "$scratch/mnt" || umount -ql "$scratch/mnt" || true
