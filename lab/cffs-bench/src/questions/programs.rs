@@ -19,7 +19,7 @@ use crate::report::table::figure;
 
 /// The largest small file, in bytes: a conventional file system reads such a file with a request of its own.
 const SMALL_BYTES: u64 = 64 << 10;
-/// A file counts as read together with another of its directory if at most this many files were read
+/// A file counts as read together with another of its directory if fewer than this many files were read
 /// between.
 const LATELY: usize = 16;
 
@@ -81,8 +81,14 @@ for visit in range(400):
 '"##;
 
 pub fn traced(plan: &Plan) -> Result<Vec<Table>> {
-    let header =
-        ["", "files", "small", "beside the one before", "beside one of the last", "directories"];
+    let header = [
+        "",
+        "files",
+        "small",
+        "in the directory of the last one",
+        "of one of the last 16",
+        "directories",
+    ];
     let mut table = Table::inexact(header, 1);
     for (name, prepare, command) in &PROGRAMS[..plan.pick(PROGRAMS.len() as u64, 1) as usize] {
         let opened = match opened_by(prepare, command).with_context(|| format!("trace: {name}"))? {
@@ -97,8 +103,8 @@ pub fn traced(plan: &Plan) -> Result<Vec<Table>> {
             (*name).to_owned(),
             opened.len().to_string(),
             seen.small.to_string(),
-            percent(seen.beside_last, seen.small),
-            percent(seen.beside_lately, seen.small),
+            percent(seen.follows_directly, seen.small),
+            percent(seen.follows_lately, seen.small),
             seen.directories.to_string(),
         ]);
     }
@@ -137,8 +143,8 @@ fn opened_by(prepare: &str, command: &str) -> Result<Result<Vec<(PathBuf, u64)>,
 #[derive(Default)]
 struct Locality {
     small: u64,
-    beside_last: u64,
-    beside_lately: u64,
+    follows_directly: u64,
+    follows_lately: u64,
     directories: usize,
 }
 
@@ -150,8 +156,8 @@ impl Locality {
         for (path, _) in opened.iter().filter(|(_, size)| *size <= SMALL_BYTES) {
             let directory = path.parent();
             seen.small += 1;
-            seen.beside_last += u64::from(lately.back() == Some(&directory));
-            seen.beside_lately += u64::from(lately.contains(&directory));
+            seen.follows_directly += u64::from(lately.back() == Some(&directory));
+            seen.follows_lately += u64::from(lately.contains(&directory));
             lately.push_back(directory);
             if lately.len() > LATELY {
                 lately.pop_front();
