@@ -90,16 +90,30 @@ impl LibraryPlan {
 
     /// The small-file benchmark on a volume that may have other files.
     pub(crate) fn small_file_on(&self, disk: &Disk, files: u64, size: usize) -> Result<Vec<Phase>> {
+        self.small_file_opened(disk, &OpenOptions::default(), files, size)
+    }
+
+    /// The same, on a volume that is opened with these options.
+    pub(crate) fn small_file_opened(
+        &self,
+        disk: &Disk,
+        options: &OpenOptions,
+        files: u64,
+        size: usize,
+    ) -> Result<Vec<Phase>> {
+        let measured = |name: &str, bytes: usize, work: &dyn Fn(&Volume) -> Result<()>| {
+            let counts = (name, files, files * bytes as u64);
+            phase_after(disk, options.clone(), counts, |_| Ok(()), work)
+        };
         let contents = Contents::new(self.seed, size);
         let names: Vec<(String, String)> =
             (0..files).map(|i| (format!("d{:03}", i / 100), format!("f{i:06}"))).collect();
         let mut shuffled: Vec<usize> = (0..names.len()).collect();
         let in_order = shuffled.clone();
         Random::new(self.seed).shuffle(&mut shuffled);
-        let count = |name, bytes: usize| (name, files, files * bytes as u64);
 
         let mut phases = Vec::new();
-        phases.push(phase(disk, count("create", size), |volume| {
+        phases.push(measured("create", size, &|volume| {
             let mut dir = InodeNo::ROOT;
             for (i, (dir_name, name)) in names.iter().enumerate() {
                 if i % 100 == 0 {
@@ -113,7 +127,7 @@ impl LibraryPlan {
             Ok(())
         })?);
         for (name, order) in [("read", &in_order), ("read shuffled", &shuffled)] {
-            phases.push(phase(disk, count(name, size), |volume| {
+            phases.push(measured(name, size, &|volume| {
                 let mut buffer = vec![0; size];
                 for &i in order {
                     let file = find(volume, &names[i])?;
@@ -123,7 +137,7 @@ impl LibraryPlan {
                 Ok(())
             })?);
         }
-        phases.push(phase(disk, count("overwrite", size), |volume| {
+        phases.push(measured("overwrite", size, &|volume| {
             for (i, path) in names.iter().enumerate() {
                 let file = find(volume, path)?;
                 volume.write(&Caller::ROOT, file, 0, contents.of(i as u64 + 1, size))?;
@@ -132,7 +146,7 @@ impl LibraryPlan {
             }
             Ok(())
         })?);
-        phases.push(phase(disk, count("remove", 0), |volume| {
+        phases.push(measured("remove", 0, &|volume| {
             for (dir_name, name) in &names {
                 let dir = volume.lookup(InodeNo::ROOT, dir_name.as_bytes())?.ino;
                 volume.unlink(&Caller::ROOT, dir, name.as_bytes())?;

@@ -59,6 +59,7 @@ impl Source {
                     | Question::ServiceTime
                     | Question::Holes
                     | Question::EachDurable
+                    | Question::EachTechnique
                     | Question::SmallFilesAged
                     | Question::TimesPredicted
                     | Question::LargeFileBandwidth

@@ -1,9 +1,13 @@
 //! The relation between the size of a file and the bandwidth at which it is read and written.
 
 use anyhow::{Context, Result};
+use cffs::format::superblock::Policy;
+use cffs::tuning::BREAK_EVEN_BYTES;
+use cffs::vfs::OpenOptions;
 
 use super::{OF_THE_THESIS, Plan, Table, called, in_words, requests};
 use crate::disk::Profile;
+use crate::library::Disk;
 use crate::library::trees::{self, Tree};
 use crate::peer::Peer;
 use crate::report::table::figure;
@@ -93,28 +97,86 @@ pub fn each_durable(plan: &Plan) -> Result<Vec<Table>> {
     Ok(vec![table.grouped()])
 }
 
-/// The small-file benchmark on a new volume and after 100,000 creates and deletes.
-pub fn small_files_aged(plan: &Plan) -> Result<Vec<Table>> {
-    let header = ["phase", "", "new: files/s", "50% full", "70% full", "90% full"];
+/// The four configurations of figure 6: what makes the volume, its policy, and the name. Files that are not
+/// grouped are scattered, whether their inodes are embedded or not.
+const TECHNIQUES: [(Peer, Policy, &str); 4] = [
+    (Peer::CffsPlain, Policy::Scattered, "neither"),
+    (Peer::CffsNoInline, Policy::Scattered, "embedding alone"),
+    (Peer::CffsNoEmbed, Policy::Directory, "grouping alone"),
+    (Peer::CffsNoInline, Policy::Directory, "both"),
+];
+
+/// The small-file benchmark with each technique alone, with both and with neither.
+pub fn each_technique(plan: &Plan) -> Result<Vec<Table>> {
+    let header = ["phase", "", "files/s", "reads + writes", "requests per 1000 files"];
     let mut table = Table::new(header, 2);
     let library = plan.library(Profile::St31200, plan.pick(512 << 20, 64 << 20));
-    let files = plan.pick(10_000, 200);
-    for peer in [Peer::CffsPlain, Peer::Cffs] {
-        let mut columns = vec![library.small_file(peer, files, 1024)?];
-        for full in [0.5, 0.7, 0.9] {
-            let churned = Tree::Aged { full, operations: plan.pick(100_000, 500) };
-            let (disk, _) = trees::grown(&library, peer, churned, 100)?;
-            columns.push(library.small_file_on(&disk, files, 1024)?);
-        }
-        for name in PHASES {
-            let mut row = vec![name.to_owned(), called(peer)];
-            for phases in &columns {
-                row.push(figure(find(phases, name)?.files_per_sec()));
-            }
-            table.rows.push(row);
+    for (peer, policy, name) in TECHNIQUES {
+        let disk = library.disk_with(peer, policy)?;
+        let phases = library.small_file_on(&disk, plan.pick(10_000, 200), 1024)?;
+        for phase in PHASES {
+            let phase = find(&phases, phase)?;
+            table.row([
+                phase.name.clone(),
+                name.to_owned(),
+                figure(phase.files_per_sec()),
+                requests(phase),
+                figure(phase.requests_per_file().unwrap_or_default() * 1000.0),
+            ]);
         }
     }
     Ok(vec![table.grouped()])
+}
+
+/// A variant on an aged volume: its name, whether the volume is regrouped after aging, and the bytes that
+/// the disk streams in the time of a seek, as the volume knows them.
+type Aged = (&'static str, Peer, bool, u64);
+
+/// On the disk of the paper, with the sizes of a current disk and with those of this one.
+const AGED: [Aged; 4] = [
+    ("conventional", Peer::CffsPlain, false, BREAK_EVEN_BYTES),
+    ("C-FFS", Peer::Cffs, false, BREAK_EVEN_BYTES),
+    ("C-FFS, regrouped", Peer::Cffs, true, BREAK_EVEN_BYTES),
+    ("C-FFS, sizes from 64 KiB", Peer::Cffs, false, 64 << 10),
+];
+
+/// The small-file benchmark on a new volume and after 100,000 creates and deletes, on the disk of the paper
+/// and on a current one.
+pub fn small_files_aged(plan: &Plan) -> Result<Vec<Table>> {
+    let of_the_paper = after_aging(plan, Profile::St31200, &AGED)?;
+    Ok(vec![of_the_paper, after_aging(plan, Profile::Hdd7200, &AGED[..2])?])
+}
+
+fn after_aging(plan: &Plan, profile: Profile, variants: &[Aged]) -> Result<Table> {
+    let header =
+        ["phase", "", "new: files/s", "50% full", "70% full", "90% full", "MB read at 0%, 70%"];
+    let mut table = Table::new(header, 2);
+    let library = plan.library(profile, plan.pick(512 << 20, 64 << 20));
+    let files = plan.pick(10_000, 200);
+    for &(variant, peer, is_regrouped, break_even_bytes) in variants {
+        let options = OpenOptions { break_even_bytes, ..OpenOptions::default() };
+        let benchmark = |disk: &Disk| library.small_file_opened(disk, &options, files, 1024);
+        let mut columns = vec![benchmark(&library.disk(peer)?)?];
+        for full in [0.5, 0.7, 0.9] {
+            let churned = Tree::Aged { full, operations: plan.pick(100_000, 500) };
+            let (disk, _) = trees::grown(&library, peer, churned, 100)?;
+            if is_regrouped {
+                trees::regroup(&disk)?;
+            }
+            columns.push(benchmark(&disk)?);
+        }
+        for name in PHASES {
+            let mut row = vec![name.to_owned(), variant.to_owned()];
+            let phases: Vec<&Phase> =
+                columns.iter().map(|phases| find(phases, name)).collect::<Result<_>>()?;
+            row.extend(phases.iter().map(|phase| figure(phase.files_per_sec())));
+            let read =
+                |phase: &Phase| figure(phase.device.unwrap_or_default().read_bytes as f64 / 1e6);
+            row.push(format!("{}, {}", read(phases[0]), read(phases[2])));
+            table.rows.push(row);
+        }
+    }
+    Ok(table.grouped())
 }
 
 /// MB/s in the three phases of the thesis's table 4.1: write, read, overwrite.

@@ -87,6 +87,8 @@ pub enum Question {
     Holes,
     /// Do the techniques gain anything if every change is durable at once? USENIX'97, 4.2, figure 5.
     EachDurable,
+    /// The gain of each technique alone. USENIX'97, 4.2, figure 6.
+    EachTechnique,
     /// How fast are small files on an aged volume? USENIX'97, 4.3, figure 7.
     SmallFilesAged,
     /// Does grouping make applications faster? Thesis, 5.3, question 7; table 4.3.
@@ -130,6 +132,7 @@ impl Question {
             Question::ServiceTime => requests::service_time(plan),
             Question::Holes => requests::holes(plan),
             Question::EachDurable => bandwidth::each_durable(plan),
+            Question::EachTechnique => bandwidth::each_technique(plan),
             Question::SmallFilesAged => bandwidth::small_files_aged(plan),
             Question::Applications => programs::developers(plan),
             Question::TimesPredicted => prediction::of_times(plan),

@@ -37,7 +37,43 @@ pub fn service_time(plan: &Plan) -> Result<Vec<Table>> {
         }
         table.rows.push(row);
     }
-    Ok(vec![table, computed()])
+    Ok(vec![table, computed(), trend()])
+}
+
+/// Requests of 64 KiB and of 8 KiB on drives of several years, computed in the same way. The paper gives the
+/// HP C2247 by comparison with the C3653: half as many sectors on a track, and an access a third longer.
+fn trend() -> Table {
+    let header = [
+        "drive",
+        "access: ms",
+        "MB/s",
+        "KiB in an access",
+        "64 KiB / 8 KiB: average seek",
+        "one cylinder",
+    ];
+    let mut table = Table::new(header, 1);
+    let disks = TABLE_1.into_iter().chain([Profile::Hdd7200]);
+    let drives = disks.map(|profile| {
+        let Spec::Disk(drive) = profile.spec() else { unreachable!("{profile:?} has an arm") };
+        let turn = 60e3 / drive.rpm;
+        let access = [drive.seek_average_ms, drive.seek_single_ms].map(|seek| seek + turn / 2.0);
+        (profile.name(), access, turn / (f64::from(drive.zones[0]) * SECTOR_SIZE as f64))
+    });
+    let drives: Vec<_> = drives.collect();
+    let (_, access, byte) = &drives[0];
+    let older = (String::from("hp-c2247"), access.map(|ms| ms * 4.0 / 3.0), byte * 2.0);
+    for (name, access, byte) in [older].into_iter().chain(drives) {
+        let ratio = |access: f64| (access + byte * 65536.0) / (access + byte * 8192.0);
+        table.row([
+            name,
+            figure(access[0]),
+            figure(1e-3 / byte),
+            figure(access[0] / byte / 1024.0),
+            figure(ratio(access[0])),
+            figure(ratio(access[1])),
+        ]);
+    }
+    table
 }
 
 /// The four curves of figure 2, computed as there: from table 1, without overheads, on an outer track.

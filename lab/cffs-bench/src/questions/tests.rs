@@ -81,6 +81,13 @@ fn small_runs_support_the_conclusions_of_the_document() {
     let read = |variant| number(fresh, ["read", variant], "files/s");
     assert!(read("C-FFS") > read("C-FFS without grouping") * 1.1, "{fresh}");
 
+    let techniques = &ask(Question::EachTechnique)[0];
+    let rate = |phase, variant| number(techniques, [phase, variant], "files/s");
+    for (phase, one) in [("read", "grouping alone"), ("remove", "embedding alone")] {
+        assert!(rate(phase, one) > rate(phase, "neither") * 1.5, "{phase}\n{techniques}");
+        assert!(rate(phase, "both") > rate(phase, one) * 1.1, "{phase}\n{techniques}");
+    }
+
     let unrelated = &ask(Question::UnrelatedBytes)[0];
     let other = |variant, column: &str| {
         let at = unrelated.header.iter().position(|name| name == column).expect(column);
