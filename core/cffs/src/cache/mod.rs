@@ -33,7 +33,6 @@ mod write_set;
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -249,11 +248,6 @@ impl BufferCache {
         }
     }
 
-    /// Records a sequentially read run: a read right after it continues a stream.
-    pub fn note_sequential(&self, run: Range<u64>) {
-        self.streams.read(run);
-    }
-
     /// Records that no block from here on was ever used. Blocks that are written there later count as used.
     pub fn set_horizon(&self, end_of_used: BlockNo) {
         self.horizon.store(end_of_used.0.min(self.layout.blocks), Ordering::Relaxed);
@@ -352,7 +346,7 @@ impl BufferCache {
             .min(self.queue.idle_around(block.0).1)
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
-        self.streams.read(first..end);
+        self.streams.read(first, first..end);
         // Opening a volume reads the system area, which is no sign of a sequential reader.
         let is_opening = block <= self.layout.system_area();
         if window == 0 && !is_large && !is_opening {

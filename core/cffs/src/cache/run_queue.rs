@@ -352,6 +352,19 @@ impl BufferCache {
         }
     }
 
+    /// Prefetches runs that a reader uses in this order. A read right after them continues a stream. If the
+    /// device answers many requests at once and the stream's window is long, its next runs are prefetched as
+    /// well: the reader requests more only when it has used these, and would then wait for the device.
+    pub fn prefetch_in_sequence(&self, runs: Vec<Range<u64>>, class: Class) {
+        let ([first, ..], [.., last]) = (&runs[..], &runs[..]) else { return };
+        let from = last.start;
+        let slides = self.streams.read(first.start, last.clone());
+        self.prefetch(runs, class);
+        if slides && self.has_prefetchers() {
+            self.continue_stream(from, BlockNo(self.layout.blocks));
+        }
+    }
+
     pub(super) fn prefetch_run(&self, run: Range<u64>, class: Class) -> Result<()> {
         assert!(run.end <= self.layout.blocks, "prefetched runs are on the volume");
         if self.queue.is_served() {

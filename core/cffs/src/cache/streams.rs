@@ -43,16 +43,19 @@ impl Streams {
         self.cursors.lock().find(continued).map_or(0, |stream| stream.window)
     }
 
-    /// Remembers that these blocks were read.
-    pub(super) fn read(&self, run: Range<u64>) {
-        let near = run.start..run.start + self.segment_blocks;
+    /// Remembers that runs were read: from this block on, up to the end of the last run. Returns whether they
+    /// continued a stream whose window slides.
+    pub(super) fn read(&self, first: u64, last: Range<u64>) -> bool {
+        let near = first..first + self.segment_blocks;
         let mut cursors = self.cursors.lock();
         if let Some(stream) = cursors.find_to_move(|last| near.contains(&last.end)) {
-            stream.advance(run, self.growth);
+            stream.advance(last, self.growth);
+            self.slides_by.is_some_and(|request| stream.window > request)
         } else {
-            let mut stream = Cursor::new(run.clone());
-            stream.advance(run, self.growth);
+            let mut stream = Cursor::new(last.clone());
+            stream.advance(last, self.growth);
             cursors.add(stream);
+            false
         }
     }
 

@@ -210,6 +210,29 @@ fn a_device_without_an_arm_has_many_requests_at_once() {
     assert!(most > 2, "{most} requests at once");
 }
 
+/// A reader of batches requests the next one when it has used the last. Meanwhile the device would be idle.
+#[test]
+fn batches_in_sequence_are_read_ahead_where_many_requests_are_answered_at_once() {
+    for (parallel, reads_ahead) in [(1, false), (16, true)] {
+        let mut tuned = Tuning::for_cache(4 * BLOCKS * u64::from(BLOCK)).device;
+        (tuned.request_bytes_max, tuned.parallel) = (Some(1 << 20), parallel);
+        let (_, cache) = cache_tuned(true, Tuning::new(tuned));
+        cache.with_prefetch(2, || {
+            for first in (0..512).step_by(64) {
+                if !cache.claims(BlockNo(first)) {
+                    cache.prefetch_in_sequence(
+                        vec![first..first + 32, first + 32..first + 64],
+                        Class::Files,
+                    );
+                }
+            }
+            assert_eq!(cache.claims(BlockNo(512)), reads_ahead, "{parallel} requests at once");
+            cache.prefetch_in_sequence(vec![3000..3032, 3032..3064], Class::Files);
+            assert!(!cache.claims(BlockNo(3064)), "a batch elsewhere continues nothing");
+        });
+    }
+}
+
 /// The kernel sends the pieces of a request that it has to split in any order; a short request costs as much
 /// as a long one.
 #[test]
@@ -263,7 +286,7 @@ fn a_streams_windows_are_whole_requests() {
             cache_bytes: 4 * BLOCKS * u64::from(BLOCK),
         });
         let streams = Streams::new(&tuning, BLOCK, 16);
-        streams.read(0..16);
+        streams.read(0, 0..16);
         let runs = (0..10).scan(0, |at, _| {
             let run = streams.next_run(*at, u64::MAX)?;
             *at = run.start;
@@ -287,7 +310,7 @@ fn a_streams_window_slides_where_many_requests_are_answered_at_once() {
     let window = tuning.reading.window_bytes_max / u64::from(BLOCK);
     assert_eq!(window, 4 * request);
     let streams = Streams::new(&tuning, BLOCK, 16);
-    streams.read(0..16);
+    streams.read(0, 0..16);
     let (mut at, mut end) = (0, 16);
     while end - at < window - request {
         let run = streams.next_run(at, u64::MAX).expect("it grows");

@@ -110,11 +110,11 @@ impl ReadAhead {
             runs = self.walk.with_siblings(survey, &planned, of_next);
             self.begin_at_nearer_end(&mut runs);
         }
-        if let [run] = &runs[..] {
-            inodes.cache.note_sequential(run.clone());
-        }
         let class = if listed == Listed::Files { Class::Files } else { Class::Metadata };
-        inodes.cache.prefetch(runs, class);
+        match &runs[..] {
+            [_] => inodes.cache.prefetch_in_sequence(runs, class),
+            _ => inodes.cache.prefetch(runs, class),
+        }
     }
 
     /// Before files are read that are known in advance, in device order: prefetches as many of them as there
@@ -125,7 +125,10 @@ impl ReadAhead {
         files: impl Iterator<Item = Arc<Vnode>>,
     ) -> usize {
         let (runs, count) = batch::gather(&Survey::new(inodes), files);
-        inodes.cache.prefetch(runs, Class::Files);
+        match inodes.cache.tuning().device.is_parallel() {
+            true => inodes.cache.prefetch_in_sequence(runs, Class::Files),
+            false => inodes.cache.prefetch(runs, Class::Files),
+        }
         count
     }
 
