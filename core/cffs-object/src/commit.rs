@@ -3,7 +3,8 @@
 //! ```text
 //!   create ──ok──────────────────────────────▶ ours
 //!     ▲  └─error─▶ read the slot ─our nonce──▶ ours
-//!     │              │   └──────── foreign ──▶ another's
+//!     │              │   ├─────────── other ──▶ another's
+//!     │              │   └─ of another volume ▶ an error that ends all writing
 //!     └── wait ◀─────┘ free, or unknown: the same bytes again
 //! ```
 //!
@@ -24,10 +25,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
+
 use crate::error::Error;
-use crate::format::{self, TAKE_OVER};
+use crate::format::{self, Record, TAKE_OVER};
 use crate::history;
 use crate::store::Store;
+use crate::unlock;
 
 /// The number of records after which a writer looks for a request to take over.
 pub const RECORDS_PER_LOOK: u32 = 32;
@@ -114,8 +118,9 @@ pub fn withdraw(store: &Store) {
 ///
 /// # Errors
 ///
-/// Errors that a repeated request cannot fix, and any error once it has lasted for longer than `patience`.
-/// Then the record may have arrived, or may arrive later: the caller must not put another one into its slot.
+/// Errors that a repeated request cannot fix, such as [`Error::OtherVolume`], and any error once it has
+/// lasted for longer than `patience`. Then the record may have arrived, or may arrive later: the caller must
+/// not put another one into its slot.
 pub fn settle(
     store: &Store,
     slot: u64,
@@ -128,12 +133,24 @@ pub fn settle(
         let Err(error) = store.create(&name, bytes.clone()) else { return Ok(Owner::Ours) };
         match history::read_record(store, slot) {
             Ok((record, _)) if record.nonce == nonce => Ok(Owner::Ours),
-            Ok(_) => Ok(Owner::Another),
+            Ok((record, _)) if Some(record.uuid) == Record::uuid_of(bytes) => Ok(Owner::Another),
+            Ok(_) => {
+                let foreign = || store.damaged(&name)(String::from(format::FOREIGN));
+                Err(replaced(store, bytes).unwrap_or_else(foreign))
+            }
             // It may be this record.
-            Err(damaged @ Error::Damaged { .. }) => Err(damaged),
+            Err(damaged @ Error::Damaged { .. }) => Err(replaced(store, bytes).unwrap_or(damaged)),
+            Err(gone @ Error::Gone(_)) => Err(gone),
             Err(_) => Err(error),
         }
     })
+}
+
+/// The error if another volume is at the place of the one to which a record belongs.
+fn replaced(store: &Store, record: &[u8]) -> Option<Error> {
+    let ours = Uuid::from_bytes(Record::uuid_of(record)?);
+    let there = Uuid::from_bytes(unlock::volume_there(store)?);
+    (there != ours).then(|| Error::OtherVolume { url: store.url(), ours, there })
 }
 
 /// Puts an object that no other program creates.

@@ -3,8 +3,10 @@
 use std::io;
 
 use object_store::Error as StoreError;
+use uuid::Uuid;
 
 use crate::answer::{self, Place};
+use crate::home::Gone;
 use crate::keys::Keys;
 use crate::secret::WrongSecret;
 
@@ -258,13 +260,20 @@ pub enum Error {
         cause: StoreError,
     },
     /// The directory of the volume is not the one that was opened.
+    #[error("{}", gone(_0))]
+    Gone(Gone),
+    /// Another volume has replaced this one in its bucket.
     #[error(
-        "directory {directory} of the volume is gone, or another one is in its place; restore it (was it \
-         moved, or its file system unmounted?), and writing continues"
+        "another volume is at {url} now: the objects there have the UUID {there}, those of the open volume \
+         {ours}; move that volume elsewhere, restore the objects of this one, and mount it again"
     )]
-    Gone {
-        /// The directory.
-        directory: String,
+    OtherVolume {
+        /// The place, as a URL.
+        url: String,
+        /// The UUID of the open volume.
+        ours: Uuid,
+        /// The UUID of the other volume.
+        there: Uuid,
     },
     /// The directory cannot be used as a cache.
     #[error("the cache {directory}: {why}")]
@@ -319,7 +328,7 @@ impl Error {
 
     /// Whether retrying is useless.
     pub(crate) fn is_final(&self) -> bool {
-        if let Error::Gone { .. } = self {
+        if let Error::Gone(_) = self {
             return false;
         }
         let Error::Store { cause, place, .. } = self else { return true };
@@ -351,7 +360,8 @@ impl Error {
             Error::Store { cause, .. } if answer::is_full(cause) => io::ErrorKind::StorageFull,
             Error::Store { .. }
             | Error::NoBucket { .. }
-            | Error::Gone { .. }
+            | Error::Gone(_)
+            | Error::OtherVolume { .. }
             | Error::Staging { .. } => io::ErrorKind::HostUnreachable,
             Error::NoVolume { .. }
             | Error::Unmade { .. }
@@ -376,6 +386,23 @@ impl Error {
             kind => kind,
         };
         io::Error::new(kind, self)
+    }
+}
+
+/// The state of a directory, and the remedy.
+fn gone(Gone { directory, replaced }: &Gone) -> String {
+    match replaced {
+        None => format!(
+            "directory {directory} of the volume is gone, or another one is in its place; restore it (was it \
+             moved, or its file system unmounted?), and writing continues"
+        ),
+        Some((ours, there)) => format!(
+            "directory {directory} has another volume now: its objects have the UUID {there}, those of the \
+             open volume {ours}; move it elsewhere, restore the directory of the open volume, and writing \
+             continues",
+            there = Uuid::from_bytes(*there),
+            ours = Uuid::from_bytes(*ours),
+        ),
     }
 }
 

@@ -47,9 +47,13 @@ pub const LOG: &str = "log/";
 pub const DATA: &str = "data/";
 /// The folder of the objects that show whether a store has conditional PUT.
 pub const PROBES: &str = "probe/";
+/// The fault of a record that has another volume's UUID.
+pub const FOREIGN: &str =
+    "a record of another volume; if a program put it there by mistake, delete it";
 /// The bytes of a record's head before its extents.
 const HEAD_BYTES: usize = 88;
 const EXTENT_BYTES: usize = 40;
+const UUID_AT: usize = 16;
 const SIZE_AT: usize = 72;
 const INSTANCE_AT: usize = 84;
 /// The source of an extent that reads as zeros.
@@ -404,6 +408,11 @@ impl Record {
     pub fn size_of(bytes: &[u8]) -> Option<u64> {
         let field = bytes.get(SIZE_AT..SIZE_AT + 8).filter(|_| bytes.starts_with(&RECORD_MAGIC))?;
         Some(u64::from_le_bytes(field.try_into().ok()?))
+    }
+
+    /// The volume in an encoded head.
+    pub fn uuid_of(bytes: &[u8]) -> Option<[u8; 16]> {
+        bytes.get(UUID_AT..UUID_AT + 16)?.try_into().ok()
     }
 
     /// The instance in an encoded head.

@@ -242,7 +242,7 @@ impl History {
         let name = format::record_name(slot);
         let wrong = |why: &str| Err(store.damaged(&name)(why.to_owned()));
         if record.uuid != self.format.uuid {
-            return wrong("a record of another volume");
+            return wrong(format::FOREIGN);
         }
         if record.slot != slot {
             return wrong("the record of another slot");

@@ -25,6 +25,15 @@ pub struct Home {
     opened: Mutex<Option<Opened>>,
 }
 
+/// Why a directory is not the opened one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Its path.
+    pub directory: String,
+    /// The UUIDs of the opened volume and of another one that the directory has now.
+    pub replaced: Option<(Owner, Owner)>,
+}
+
 /// The directory that was opened.
 struct Opened {
     identity: Identity,
@@ -71,28 +80,38 @@ impl Home {
         }
     }
 
-    /// The path of the directory, if it is not the opened one. A directory with other numbers is accepted if
-    /// it has the volume with the last record; from then on, only that one is.
-    pub fn is_gone(&self) -> Option<String> {
+    /// Fails if the directory is not the opened one. A directory with other numbers is accepted if it has the
+    /// volume with the last record; from then on, only that one is.
+    ///
+    /// # Errors
+    ///
+    /// The reason.
+    pub fn check(&self) -> Result<(), Gone> {
         let mut opened = self.opened.lock();
-        let opened = opened.as_mut()?;
+        let Some(opened) = opened.as_mut() else { return Ok(()) };
         let there = fs::metadata(&self.directory).map(|there| Identity::of(&there));
         if there.as_ref().is_ok_and(|there| *there == opened.identity) {
-            return None;
+            return Ok(());
         }
+        let volume = self.volume();
+        let has_last =
+            || opened.last.as_ref().is_none_or(|last| self.directory.join(last).exists());
         match there {
-            Ok(there) if self.has_volume(opened) => {
+            Ok(there) if volume == Some(opened.volume) && has_last() => {
                 opened.identity = there;
-                None
+                Ok(())
             }
-            _ => Some(self.directory.display().to_string()),
+            _ => {
+                let other = volume.filter(|volume| *volume != opened.volume);
+                let replaced = other.map(|other| (opened.volume, other));
+                Err(Gone { directory: self.directory.display().to_string(), replaced })
+            }
         }
     }
 
-    fn has_volume(&self, opened: &Opened) -> bool {
-        let bytes = fs::read(self.directory.join(IDENTITY));
-        let there = bytes.ok().and_then(|bytes| Encoded::decode(&bytes).ok());
-        there.is_some_and(|there| there.uuid() == opened.volume)
-            && opened.last.as_ref().is_none_or(|last| self.directory.join(last).exists())
+    /// The volume in the directory.
+    fn volume(&self) -> Option<Owner> {
+        let bytes = fs::read(self.directory.join(IDENTITY)).ok()?;
+        Encoded::decode(&bytes).ok().map(|there| there.uuid())
     }
 }

@@ -171,10 +171,7 @@ impl Store {
 
     /// Fails if the volume's directory is gone.
     fn check_home(&self) -> Result<(), Error> {
-        match self.home.as_ref().and_then(Home::is_gone) {
-            Some(directory) => Err(Error::Gone { directory }),
-            None => Ok(()),
-        }
+        self.home.as_ref().map_or(Ok(()), |home| home.check().map_err(Error::Gone))
     }
 
     /// The vault, if it covers the object. The identity, which has the wrapped key, and objects without
@@ -248,6 +245,8 @@ impl Store {
             asked.await.map(|_| ()).map_err(self.failed(&path))
         };
         self.runtime.block_on(self.with_new_keys(ask))?;
+        // It may have been replaced while the object was written.
+        self.check_home()?;
         if let Some(home) = self.home.as_ref().filter(|_| name.starts_with(LOG)) {
             home.has_record(name);
         }
@@ -317,15 +316,14 @@ impl Store {
         let ask = || async {
             let answer = match self.client.store.get_opts(&path, options.clone()).await {
                 Err(error) if answer::is_beyond_end(&error) => return Ok(Bytes::new()),
-                Err(error) if answer::lacks_object(&error) => {
-                    self.check_home()?;
-                    return Err(self.failed(&path)(error));
-                }
                 answer => answer.map_err(self.failed(&path))?,
             };
             answer.bytes().await.map_err(self.failed(&path))
         };
-        let bytes = self.with_new_keys(ask).await?;
+        let answer = self.with_new_keys(ask).await;
+        // Another directory can have objects of the same names.
+        self.check_home()?;
+        let bytes = answer?;
         if let Some(counter) = self.uncounted() {
             counter.received(bytes.len() as u64);
         }

@@ -117,6 +117,11 @@ pub fn find_marker(store: &Store) -> Result<Option<Marker>, Error> {
     }
 }
 
+/// The UUID of the volume at the place, even of one that is being deleted; `None` if it cannot be read.
+pub fn volume_there(store: &Store) -> Option<Owner> {
+    marker(store).and_then(|marker| marker.encoded(store)).ok().map(|encoded| encoded.uuid())
+}
+
 fn read_bytes(store: &Store) -> Result<Bytes, Error> {
     match marker(store)? {
         Marker { is_tombstone: true, .. } => Err(Error::Deleting { url: store.url() }),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use uuid::Uuid;
 
 use crate::commit::{self, Owner, Turns};
 use crate::error::Error;
@@ -55,8 +56,12 @@ pub fn send_rest(
         };
         let (record, checksum) = Record::decode(&bytes).map_err(|why| staging.wrong(why))?;
         if record.uuid != history.format.uuid {
-            return Err(staging
-                .wrong("it has records of another volume; mount that, or name another directory"));
+            let [waiting, there] = [record.uuid, history.format.uuid].map(Uuid::from_bytes);
+            return Err(staging.wrong(format!(
+                "it has records of another volume: their UUID is {waiting}, that of {url} is {there}; mount \
+                 the volume of the records, or name another directory",
+                url = store.url()
+            )));
         }
         // A listing may lack the records that were sent last: only a GET of an empty slot shows the end.
         while history.slot + 1 < slot {

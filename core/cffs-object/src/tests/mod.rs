@@ -29,6 +29,7 @@ mod model;
 mod outage;
 mod paused;
 mod reading;
+mod replaced;
 mod requests;
 mod staging;
 mod staging_model;
