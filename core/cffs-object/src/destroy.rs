@@ -59,7 +59,7 @@ pub struct DestroyOptions {
     /// Delete the volume even if its log cannot be read, because it is damaged or its key is missing, or if
     /// it is not complete.
     pub force: bool,
-    /// Called with the reason why the deletion waits, to show it to the user.
+    /// Called with the reason why the deletion waits, or with what cannot be checked, to show it to the user.
     pub note: Option<fn(&str)>,
 }
 
@@ -108,7 +108,13 @@ pub fn destroy(location: &Location, options: &DestroyOptions) -> Result<Destroye
     let store = Arc::new(connect(location)?);
     let marker = unlock::marker(&store)?;
     check_inside(location, &store)?;
-    check_clones(location, &store, &marker)?;
+    let unknown = check_clones(location, &store, &marker, options)?;
+    if let (Some(unknown), Some(note)) = (unknown, options.note) {
+        note(&format!(
+            "cannot check whether a clone reads objects of {location} ({unknown}); if one does, it loses \
+             their data"
+        ));
+    }
     let unfinished =
         |cause| Error::Unfinished { url: location.to_string(), cause: Box::new(cause) };
     let tombstone = Bytes::from(identity::encode_tombstone(&marker.format));
@@ -118,7 +124,7 @@ pub fn destroy(location: &Location, options: &DestroyOptions) -> Result<Destroye
         had_staging = is_staging;
         let ready = check_versions(&store, options)
             .and_then(|()| commit::put(&store, IDENTITY, &tombstone, Some(COMMAND_PATIENCE)))
-            .and_then(|()| check_clones(location, &store, &marker));
+            .and_then(|()| check_clones(location, &store, &marker, options).map(drop));
         if let Err(error) = ready {
             return Err(match put_back(&store, &marker, held) {
                 Ok(()) => error,
@@ -175,20 +181,38 @@ fn check_versions(store: &Store, options: &DestroyOptions) -> Result<(), Error> 
     Ok(())
 }
 
-/// Fails if a clone reads objects of this volume, or if that cannot be determined.
-fn check_clones(location: &Location, store: &Store, marker: &Marker) -> Result<(), Error> {
+/// Fails if a clone reads objects of this volume. If that cannot be determined, because the key is missing or
+/// objects are damaged, it fails unless the deletion is forced; then returns the reason.
+fn check_clones(
+    location: &Location,
+    store: &Store,
+    marker: &Marker,
+    options: &DestroyOptions,
+) -> Result<Option<Error>, Error> {
     let names = store.list_after("snapshots", "snapshots")?;
     let kept: Vec<_> =
         names.iter().filter(|name| format::is_object(name) && name.contains('@')).collect();
+    let mut unknown = None;
+    let mut unless_forced = |error| match error {
+        Error::NeedsSecret { .. } | Error::Secret { .. } | Error::Damaged { .. }
+            if options.force =>
+        {
+            unknown.get_or_insert(error);
+            Ok(None)
+        }
+        error => Err(error),
+    };
     if !kept.is_empty() {
-        unlock::open(store, marker.encoded(store)?)?;
+        let opened = marker.encoded(store).and_then(|encoded| unlock::open(store, encoded));
+        opened.map(|_| None).or_else(&mut unless_forced)?;
     }
     for name in kept {
-        if let Some(clone) = versions::clone_for(location, store, name)? {
+        let clone = versions::clone_for(location, store, name).or_else(&mut unless_forced)?;
+        if let Some(clone) = clone {
             return Err(Error::HasClone { url: location.to_string(), clone: clone.to_string() });
         }
     }
-    Ok(())
+    Ok(unknown)
 }
 
 /// The object that keeps writers out.

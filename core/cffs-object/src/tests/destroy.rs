@@ -385,3 +385,33 @@ fn the_directory_of_a_volume_is_removed() {
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(scratch.path().join("volume/data/notes").exists());
 }
+
+thread_local! {
+    static NOTES: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Regression: an encrypted volume with a mark for a clone was kept if its key was lost, and the advice was
+/// `--force`, although that had been given. Which clone the mark is for cannot be read, so the deletion says
+/// that. With the key, the clone is found, and the volume stays.
+#[test]
+fn a_volume_with_a_clone_and_a_lost_key_is_deleted_if_forced() {
+    let store = Arc::new(InMemory::new());
+    encrypted::with_secret(|| {
+        made(&volume(&store));
+        versions::create(&version(&store, "v1")).expect("kept");
+        versions::clone(&version(&store, "v1"), &clone_at(&store)).expect("cloned");
+    });
+    let forced = DestroyOptions {
+        note: Some(|note| NOTES.with_borrow_mut(|notes| notes.push(note.to_owned()))),
+        ..FORCED
+    };
+    let refused = encrypted::with_secret(|| destroy::destroy(&volume(&store), &forced));
+    assert!(matches!(refused, Err(Error::HasClone { .. })), "{refused:?}");
+    let refused = destroy(&volume(&store)).expect_err("the key is missing");
+    assert!(matches!(refused, Error::NeedsSecret { .. }), "{refused}");
+    assert_eq!(NOTES.take(), [""; 0]);
+    destroy::destroy(&volume(&store), &forced).expect("deleted");
+    assert!(names(&store).iter().all(|name| !name.starts_with("bucket/volume/")));
+    let notes = NOTES.take();
+    assert!(notes.len() == 1 && notes[0].contains("whether a clone reads"), "{notes:?}");
+}
