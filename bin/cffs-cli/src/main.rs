@@ -14,6 +14,7 @@ mod cli;
 mod commands;
 mod connection_abort;
 mod crash_report;
+mod durable;
 mod ending;
 mod exit;
 mod first_publish;

@@ -100,6 +100,26 @@ pub fn to_ask_the_only_one(name: &Path) -> anyhow::Result<PathBuf> {
     to_ask(name)
 }
 
+/// Fails if the volume at a URL is mounted or served on this machine, even only for reading. Its server keeps
+/// the place while the store cannot be reached, although no volume can be seen there then.
+///
+/// # Errors
+///
+/// The program that uses the volume; errors of [`mounted`].
+pub fn check_unused(url: &Path) -> anyhow::Result<()> {
+    let name = url.display();
+    if let Some(OnMount { mounted, .. }) = mounted(url)? {
+        let process = mounts::process_of(&mounted);
+        let by = process.map_or_else(String::new, |process| format!(" by process {process}"));
+        let directory = mounted.directory.display();
+        bail!("{name} is mounted on {directory}{by}; unmount it first: cffs umount {directory}");
+    }
+    if let Some(process) = socket::server_of_url(url) {
+        bail!("{name} is served by process {process}; stop it first: cffs serve --stop {name}");
+    }
+    Ok(())
+}
+
 /// A path on each mount of the volume with this name: the one of [`mounted`] first.
 ///
 /// # Errors

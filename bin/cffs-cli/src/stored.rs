@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging};
-use cffs_serve::served::Counters;
+use cffs_serve::served::{Counters, OUTAGE};
 use serde_json::{Value, json};
 
 use crate::mount_options::MountOptions;
@@ -62,10 +62,18 @@ impl Stored {
     }
 }
 
-/// The counters of requests to a store.
+/// The counters of requests to a store, and its outage.
 pub fn requests(counter: Counter) -> Counters {
     Box::new(move || {
         let requests = counter.requests().by_name().into_iter();
-        requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
+        let mut shown: Value =
+            requests.map(|(name, count)| (String::from(name), Value::from(count))).collect();
+        let outage = counter.outage();
+        let seconds = outage.as_ref().map_or(0, |outage| outage.since.elapsed().as_secs());
+        shown["outage_seconds"] = Value::from(seconds);
+        if let Some(outage) = outage {
+            shown[OUTAGE] = Value::from(outage.why);
+        }
+        shown
     })
 }

@@ -30,6 +30,7 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::format::{self, Record, TAKE_OVER};
 use crate::history;
+use crate::requests::Counter;
 use crate::store::Store;
 use crate::unlock;
 
@@ -129,7 +130,7 @@ pub fn settle(
     patience: Option<Duration>,
 ) -> Result<Owner, Error> {
     let name = format::record_name(slot);
-    again(&name, patience, || {
+    again(store.counter(), &name, patience, || {
         let Err(error) = store.create(&name, bytes.clone()) else { return Ok(Owner::Ours) };
         match history::read_record(store, slot) {
             Ok((record, _)) if record.nonce == nonce => Ok(Owner::Ours),
@@ -160,15 +161,17 @@ pub fn put(
     bytes: &bytes::Bytes,
     patience: Option<Duration>,
 ) -> Result<(), Error> {
-    again(name, patience, || store.put(name, bytes.clone()))
+    again(store.counter(), name, patience, || store.put(name, bytes.clone()))
 }
 
 /// Repeats an action until it succeeds, fails permanently, or has failed for longer than `patience`.
+/// Meanwhile, the counter shows an outage.
 ///
 /// # Errors
 ///
 /// The last error of the action.
 pub fn again<T>(
+    counter: &Counter,
     name: &str,
     patience: Option<Duration>,
     mut attempt: impl FnMut() -> Result<T, Error>,
@@ -178,11 +181,16 @@ pub fn again<T>(
     loop {
         let error = match attempt() {
             Err(error) if !error.is_final() => error,
-            outcome => return outcome,
+            outcome => {
+                counter.retries_no_more();
+                return outcome;
+            }
         };
         if patience.is_some_and(|patience| began.elapsed() >= patience) {
+            counter.retries_no_more();
             return Err(error);
         }
+        counter.retries(&error);
         tracing::warn!(object = name, %error, "asking the store again");
         thread::sleep(wait);
         wait = (wait * 2).min(LONGEST_WAIT);

@@ -309,7 +309,7 @@ fn delete_all(store: &Store, tombstone: &Bytes) -> Result<Destroyed, Error> {
 
 /// Deletes objects, if the tombstone is still there.
 fn delete(store: &Store, tombstone: &Bytes, names: &[String]) -> Result<(), Error> {
-    commit::again("deleting", Some(COMMAND_PATIENCE), || {
+    commit::again(store.counter(), "deleting", Some(COMMAND_PATIENCE), || {
         match store.get(IDENTITY, None) {
             // Another run has deleted everything, or this one has, and the answer was lost.
             Err(error) if error.is_not_found() => Ok(()),

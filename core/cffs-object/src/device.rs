@@ -310,7 +310,9 @@ impl LogDevice {
     fn fetch(&self, wanted: &[Wanted], buf: &mut [u8]) -> io::Result<()> {
         let read = match self.writing.filter(|_| Patient::is_begun()) {
             Some(OpenOptions { patience, .. }) => {
-                commit::again("for an epoch", patience, || self.chunks.read(wanted, buf))
+                commit::again(self.store.counter(), "for an epoch", patience, || {
+                    self.chunks.read(wanted, buf)
+                })
             }
             None => self.chunks.read(wanted, buf),
         };

@@ -85,7 +85,7 @@ pub use device::{COMMAND_PATIENCE, LogDevice};
 pub use error::Error;
 pub use follow::Follower;
 pub use location::Location;
-pub use requests::{Counter, Requests};
+pub use requests::{Counter, Outage, Requests};
 pub use secret::{Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
 pub use unlock::rekey;

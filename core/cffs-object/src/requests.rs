@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
+use parking_lot::Mutex;
 
 /// How many requests were made, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +70,15 @@ pub enum Kind {
     Delete,
 }
 
+/// An outage of a store, which ends when a retried request succeeds.
+#[derive(Clone, Debug)]
+pub struct Outage {
+    /// When the first of these requests failed.
+    pub since: Instant,
+    /// The last failure.
+    pub why: String,
+}
+
 /// Counts the requests to a store.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<Counts>);
@@ -85,9 +96,27 @@ struct Counts {
     cache_misses: AtomicU64,
     cache_read_bytes: AtomicU64,
     cache_written_bytes: AtomicU64,
+    outage: Mutex<Option<Outage>>,
 }
 
 impl Counter {
+    /// The outage of the store, if a request is being retried.
+    pub fn outage(&self) -> Option<Outage> {
+        self.0.outage.lock().clone()
+    }
+
+    /// Records that a request failed, and will be retried.
+    pub(crate) fn retries(&self, why: &impl ToString) {
+        let mut outage = self.0.outage.lock();
+        let since = outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+        *outage = Some(Outage { since, why: why.to_string() });
+    }
+
+    /// Records that a request is retried no more: it succeeded, or failed permanently.
+    pub(crate) fn retries_no_more(&self) {
+        *self.0.outage.lock() = None;
+    }
+
     /// The requests up to now.
     pub fn requests(&self) -> Requests {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -22,7 +22,7 @@ use super::import;
 use super::snapshot::place;
 use crate::interrupt::Interrupt;
 use crate::output::{self, say};
-use crate::{image, mounts, progress, size};
+use crate::{image, mounts, names, progress, size};
 
 /// The longest interval between queries of a clone's status.
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(100);
@@ -71,8 +71,9 @@ impl Clone {
             if self.json {
                 bail!("--json prints the counts of a copied tree, and a version has none");
             }
-            versions::clone(&place(&self.from)?, &place(&self.to)?)
-                .with_context(|| self.from.display().to_string())?;
+            let (from, to) = (place(&self.from)?, place(&self.to)?);
+            names::check_unused(&self.to)?;
+            versions::clone(&from, &to).with_context(|| self.from.display().to_string())?;
             return Ok(ExitCode::SUCCESS);
         }
         let copying = Copying::begin("clone", self.quiet || self.json)?;

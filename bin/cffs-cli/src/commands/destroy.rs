@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use cffs_object::destroy::{self, DestroyOptions, Destroyed, Doomed};
 use cffs_object::{Error, Location};
-use cffs_serve::socket;
 use clap::Args;
 
 use crate::output::{self, counted, note, printable, say};
@@ -90,19 +89,8 @@ impl Destroy {
             url.push(format!("@{name}"));
             PathBuf::from(url)
         };
-        for source in [self.url.clone()].into_iter().chain(doomed.versions.iter().map(version)) {
-            let url = source.display();
-            if let Some(on) = names::mounted(&source)? {
-                let directory = on.mounted.directory.display();
-                bail!("{url} is mounted on {directory}; unmount it first: cffs umount {directory}");
-            }
-            if let Some(process) = socket::server_of_url(&source) {
-                bail!(
-                    "{url} is served by process {process}; stop it first: cffs serve --stop {url}"
-                );
-            }
-        }
-        Ok(())
+        let versions = doomed.versions.iter().map(version);
+        [self.url.clone()].into_iter().chain(versions).try_for_each(|url| names::check_unused(&url))
     }
 
     /// Asks on a terminal.

@@ -22,7 +22,7 @@ use clap::Args;
 use crate::output::{self, note, say};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
-use crate::{image, keys, signatures, size};
+use crate::{image, keys, names, signatures, size};
 
 /// The size of an atomic write to a store.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
@@ -218,6 +218,7 @@ impl Mkfs {
             (false, true) => bail!("add --encrypt to use the key, or leave it out"),
             _ => keys::warn_of_digits(location.secret().as_deref()),
         }
+        names::check_unused(&self.target)?;
         let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };
         let name = || self.target.display().to_string();
         let device = LogDevice::create(location, geometry).with_context(name)?;

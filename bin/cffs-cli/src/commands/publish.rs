@@ -218,6 +218,7 @@ impl Publish {
     }
 
     fn make(&self, volume: &Location) -> anyhow::Result<LogDevice> {
+        names::check_unused(Path::new(&volume.volume_url()))?;
         let geometry = Geometry { size_bytes: self.size, sector_bytes: STORE_SECTOR_BYTES };
         keys::warn_of_digits(volume.secret().as_deref());
         let device = LogDevice::create(volume, geometry)?;

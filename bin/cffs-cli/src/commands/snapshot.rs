@@ -7,13 +7,12 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use cffs_object::Location;
 use cffs_object::versions::{self, Version};
-use cffs_serve::served::control;
 use cffs_serve::socket;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::output::{self, note, say};
-use crate::{first_publish, image, names};
+use crate::{durable, first_publish, image, names};
 
 /// Keep versions of a volume in an object store
 ///
@@ -116,7 +115,7 @@ fn sync_here(volume: &Path) -> anyhow::Result<()> {
     if names::mounted(volume)?.is_none() && socket::server_of_url(volume).is_none() {
         return Ok(());
     }
-    Ok(control::sync(&names::to_ask(volume)?)?)
+    durable::sync("snapshot", volume, &names::to_ask(volume)?)
 }
 
 fn as_json(version: &Version) -> Value {

@@ -67,6 +67,9 @@ November 2026 (Amazon's price list is authoritative):
   {\"puts\": 0.005, \"gets\": 0.0004, \"heads\": 0.0004, \"lists\": 0.005, \"deletes\": 0,
    \"sent_gb\": 0, \"received_gb\": 0}
 
+While a request that a sync needs is retried, outage_seconds is the time since the first failure,
+and outage the last one.
+
 Syncs that wait on a local disk until they are in the store (cffs mount --staging) are shown under
 staging, with their present number (one record per sync) and bytes. If these do not fall to 0
 although no sync is pending, the records cannot be sent, and the log gives the reason.
@@ -147,7 +150,7 @@ impl Stats {
 }
 
 /// Figures over the whole time since the mount, and current states: their rise is meaningless.
-const LASTING: [&str; 3] = ["commit_us_p50", "commit_us_p99", "staging"];
+const LASTING: [&str; 4] = ["commit_us_p50", "commit_us_p99", "outage_seconds", "staging"];
 
 /// The same structure with the rise of each number.
 fn rise(from: &Value, to: &Value) -> Value {

@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cffs_serve::served::control::{self, AskError};
+use cffs_serve::served::control::AskError;
 use clap::Args;
 
-use crate::names;
+use crate::{durable, names};
 
 /// Make everything on a mounted or served volume durable
 ///
 /// On a mount of type fuseblk, as root's are, sync(1) and syncfs(2) do the same (Linux 6.18); they do not
-/// reach a mount of type fuse. Fails if the device failed, and says what is lost. Programs that call fsync
-/// need none of these.
+/// reach a mount of type fuse. Fails if the device failed, and says what is lost. If the store of the volume
+/// cannot be reached, prints that it waits, and fails after two minutes; the server of the volume continues
+/// to try. Programs that call fsync need none of these.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs sync mnt && echo 'survives a power failure from here'")]
 pub struct Sync {
@@ -34,13 +35,14 @@ impl Sync {
 }
 
 fn sync(path: &Path) -> anyhow::Result<()> {
-    match control::sync(&names::to_ask(path)?) {
-        Err(AskError::NotDurable(why)) => {
+    let synced = durable::sync("sync", path, &names::to_ask(path)?);
+    match synced.as_ref().map_err(|error| error.downcast_ref()) {
+        Err(Some(AskError::NotDurable(why))) => {
             // The advice at its end is a command, which takes the volume's name.
             let mounted = names::mounted(path).ok().flatten();
             let name = mounted.map_or_else(|| path.to_owned(), |on| on.mounted.source);
             bail!("{} {}", why, name.display())
         }
-        synced => Ok(synced?),
+        _ => synced,
     }
 }

@@ -43,6 +43,11 @@ pub fn is_of_service(mounted: &Mounted, location: &Location) -> bool {
     answers(mounted).is_ok() && told().is_some_and(|service| service == location.service())
 }
 
+/// The process that serves a mount, if the caller may see that.
+pub fn process_of(mounted: &Mounted) -> Option<u32> {
+    serving(mounted.device).first().copied()
+}
+
 /// The processes that serve the mount with this device number.
 fn serving(device: (u32, u32)) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

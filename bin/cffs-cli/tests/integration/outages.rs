@@ -2,20 +2,22 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::store_server::{SECRET, StoreServer};
-use crate::harness::{CFFS, Scratch, can_mount, succeed, wait_for};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed, wait_for};
 
 const URL: &str = "s3://bucket/tree";
 
-/// Whether a process is waiting for the answer of a server.
+/// Whether a thread of a process is waiting for the answer of a server.
 fn waits(process: &Child) -> bool {
-    let place = fs::read_to_string(format!("/proc/{}/wchan", process.id()));
-    place.is_ok_and(|place| place == "request_wait_answer")
+    let threads = fs::read_dir(format!("/proc/{}/task", process.id())).into_iter().flatten();
+    let mut places =
+        threads.flatten().map(|thread| fs::read_to_string(thread.path().join("wchan")));
+    places.any(|place| place.is_ok_and(|place| place == "request_wait_answer"))
 }
 
 // Regression: a program that waited for a commit to a store stayed until the store answered, even after
@@ -133,4 +135,117 @@ fn one_interrupt_ends_commands_whose_server_waits_for_a_store() {
     store.start_again();
     succeed(&mut run(&["umount", at]));
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", URL]));
+}
+
+/// A mounted volume in a directory that can be moved away.
+struct Movable {
+    scratch: Scratch,
+}
+
+impl Movable {
+    fn mount() -> Movable {
+        let scratch = Scratch::new();
+        let movable = Movable { scratch };
+        movable.cffs(&["mkfs", "-q", "--size", "1G", &movable.url("one")]);
+        let at = movable.scratch.mountpoint().display().to_string();
+        let options = movable.scratch.log_option();
+        movable.cffs(&["mount", "-o", &options, &movable.url("one"), &at]);
+        movable
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("file://{}", self.scratch.path().join(name).display())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.scratch.cffs([]);
+        command.args(arguments);
+        command
+    }
+
+    fn cffs(&self, arguments: &[&str]) -> String {
+        succeed(&mut self.command(arguments))
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        let path = |name: &str| self.scratch.path().join(name);
+        fs::rename(path(from), path(to)).expect("moved");
+    }
+}
+
+/// Regression: while the directory of a mounted volume was moved away, `cffs mkfs` and `cffs publish` made
+/// another volume in its place, and `cffs clone` a clone.
+#[test]
+fn no_volume_is_made_in_the_place_of_one_in_use() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Movable::mount();
+    let (one, other) = (volume.url("one"), volume.url("other"));
+    volume.cffs(&["mkfs", "-q", "--size", "1G", &other]);
+    volume.cffs(&["snapshot", "create", &format!("{other}@v1")]);
+    volume.rename("one", "away");
+    fs::create_dir(volume.scratch.path().join("source")).expect("made");
+    let source = volume.scratch.path().join("source").display().to_string();
+    for arguments in [
+        &["mkfs", "-q", "--size", "1G", &one][..],
+        &["publish", "-q", &source, &format!("{one}@v1")],
+        &["clone", &format!("{other}@v1"), &one],
+    ] {
+        let said = fail(1, &mut volume.command(arguments));
+        assert!(said.contains("is mounted on") && said.contains("by process"), "{said}");
+        assert!(!volume.scratch.path().join("one").exists(), "{arguments:?}");
+    }
+    volume.rename("away", "one");
+    volume.scratch.umount();
+    let said = fail(1, &mut volume.command(&["mkfs", "-q", "--size", "1G", &one]));
+    assert!(said.contains("already has a volume"), "{said}");
+}
+
+/// Regression: `cffs sync` waited silently for the end of an outage. If another volume is in the place of the
+/// mounted one, the message names both.
+#[test]
+fn a_sync_says_that_it_waits_for_the_store() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Movable::mount();
+    let at = volume.scratch.mountpoint();
+    volume.cffs(&["mkfs", "-q", "--size", "1G", &volume.url("other")]);
+    for number in 0..8 {
+        volume.cffs(&[
+            "import",
+            "-q",
+            &volume.url("other"),
+            "/etc/hostname",
+            &format!("/{number}"),
+        ]);
+    }
+    for is_replaced in [false, true] {
+        volume.rename("one", "away");
+        if is_replaced {
+            volume.rename("other", "one");
+        }
+        fs::write(at.join("file"), if is_replaced { "second" } else { "first" }).expect("written");
+        let mut sync = volume.command(&["sync", &at.display().to_string()]);
+        let mut sync = sync.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = String::new();
+        let output = sync.stderr.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut said).expect("a line");
+        let cause = if is_replaced { "has another volume now" } else { "is gone" };
+        assert!(said.contains("waiting for the store") && said.contains(cause), "{said}");
+        let stats = volume.cffs(&["stats", "--json", &at.display().to_string()]);
+        assert!(stats.contains("\"outage\"") && stats.contains(cause), "{stats}");
+        assert!(sync.try_wait().expect("a child").is_none(), "it waits");
+        if is_replaced {
+            volume.rename("one", "other");
+        }
+        volume.rename("away", "one");
+        assert!(sync.wait().expect("it ends").success());
+        let stats = volume.cffs(&["stats", "--json", &at.display().to_string()]);
+        assert!(!stats.contains("\"outage\""), "{stats}");
+    }
+    volume.scratch.umount();
+    assert_eq!(volume.cffs(&["cat", &volume.url("one"), "/file"]), "second");
+    volume.cffs(&["fsck", "-n", "-f", &volume.url("other")]);
 }

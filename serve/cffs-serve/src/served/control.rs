@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use super::CloneRequest;
 pub use super::CloneStatus;
-use super::identity::check_owner;
+use super::identity::{check_owner, is_owner};
 pub use super::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage, Which};
 use super::{Identity, Served};
 use crate::access::User;
@@ -252,6 +252,7 @@ impl Control {
                 });
                 describe::mounted(volume, &identity)
             }
+            Question::Stats if is_owner(uid) => self.served.stats_with_paths(),
             Question::Stats => self.served.stats(),
             Question::Explain => describe::placement(&volume.admin().explain(ino)?),
             Question::Scrub => serde_json::json!(self.served.scrub()),

@@ -46,6 +46,9 @@ use shutdown::ShutdownReports;
 /// Counters that a front end or a device keeps, by name.
 pub type Counters = Box<dyn Fn() -> Value + Send + Sync>;
 
+/// The reason of an outage, in the counters of a store.
+pub const OUTAGE: &str = "outage";
+
 /// A volume that is being served.
 pub struct Served {
     volume: Current,
@@ -157,8 +160,18 @@ impl Served {
         self.exports.get().map(|exports| &**exports)
     }
 
-    /// The counters of the volume and of its server.
+    /// The counters of the volume and of its server, for all users: without the reason of an outage of the
+    /// store, which contains paths of the host.
     pub fn stats(&self) -> Value {
+        let mut shown = self.stats_with_paths();
+        if let Some(store) = shown["store"].as_object_mut() {
+            store.remove(OUTAGE);
+        }
+        shown
+    }
+
+    /// The same for the owner, with paths.
+    pub(crate) fn stats_with_paths(&self) -> Value {
         let volume = self.volume();
         let (stats, memory) = (volume.stats(), volume.memory());
         let requests =
