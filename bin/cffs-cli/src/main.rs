@@ -20,6 +20,7 @@ mod exit;
 mod first_publish;
 mod following;
 mod hidden_server;
+mod host_space;
 mod image;
 mod interrupt;
 mod keys;

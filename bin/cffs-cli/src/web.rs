@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use cffs_object::versions;
 use cffs_object::{Location, Secret};
 use cffs_serve::served::Served;
@@ -104,19 +104,15 @@ impl WebOptions {
         [&self.web_token, &self.web_cert].into_iter().flatten().cloned()
     }
 
-    /// The same for a program that replaced another one. A takeover must not fail because of the page, and
-    /// tokens that were printed earlier are no longer known.
-    pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {
+    /// The same for a program that replaced another one: tokens that were printed earlier are no longer
+    /// known.
+    pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
         if self.web.is_some() && self.web_token.is_none() {
-            tracing::warn!("the page has ended: with --web-token it would continue");
-            return Bound(None);
+            bail!("with --web-token it would continue");
         }
         // Standard error of this program is in the log, as errors.
         let bound = self.bind_and(source, dir, |address| tracing::info!("{address}"));
-        bound.unwrap_or_else(|error| {
-            tracing::error!(error = %format!("{error:#}"), "the page has ended");
-            Bound(None)
-        })
+        bound.map_err(|error| anyhow!("{error:#}; another restart tries again"))
     }
 }
 

@@ -10,8 +10,9 @@ use cffs_serve::served::control::{self, Question, Request};
 use clap::Args;
 use serde_json::json;
 
+use crate::names::OnMount;
 use crate::output::{self, say};
-use crate::{image, names, size};
+use crate::{host_space, image, names, size};
 
 /// Make a volume larger
 ///
@@ -66,7 +67,13 @@ struct Grown {
 impl Grow {
     /// Grows the volume, and prints its size.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let grown = self.grow().with_context(|| self.target.display().to_string())?;
+        let mounted =
+            names::mounted(&self.target).with_context(|| self.target.display().to_string())?;
+        let image = mounted.as_ref().map_or(&self.target, |on| &on.mounted.source).clone();
+        let grown = self.grow(mounted).with_context(|| self.target.display().to_string())?;
+        if !self.quiet && grown.to > grown.from {
+            host_space::warn("grow", &image);
+        }
         if self.json {
             output::json(&json!({ "from_bytes": grown.from, "size_bytes": grown.to }))?;
         } else if !self.quiet {
@@ -87,8 +94,8 @@ impl Grow {
         }
     }
 
-    fn grow(&self) -> anyhow::Result<Grown> {
-        if let Some(mounted) = names::mounted(&self.target)? {
+    fn grow(&self, mounted: Option<OnMount>) -> anyhow::Result<Grown> {
+        if let Some(mounted) = mounted {
             return self.grow_mounted(&mounted.path);
         }
         let device = image::open_device(&self.target, Access::ReadWrite)?;

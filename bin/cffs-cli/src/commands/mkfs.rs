@@ -22,7 +22,7 @@ use clap::Args;
 use crate::output::{self, note, say};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
-use crate::{image, keys, names, signatures, size};
+use crate::{host_space, image, keys, names, signatures, size};
 
 /// The size of an atomic write to a store.
 pub const STORE_SECTOR_BYTES: u32 = 4096;
@@ -178,6 +178,9 @@ impl Mkfs {
             let _ = fs::remove_file(&self.target);
         }
         self.print(&made?)?;
+        if !self.quiet {
+            host_space::warn("mkfs", &self.target);
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -176,7 +176,7 @@ impl Mount {
             let (source, dir) = (&self.source, Some(self.directory.as_path()));
             match is_successor {
                 true => self.web.bind_again(source, dir),
-                false => self.web.bind(source, dir)?,
+                false => Ok(self.web.bind(source, dir)?),
             }
         };
         let Mounted { fuse_options, mut server, nfs } = match inherited {
@@ -196,7 +196,16 @@ impl Mount {
             true => resume_companion(&server, nfs),
             false => nfs?.map(|nfs| start_companion(&server, nfs)).transpose()?,
         };
-        let page = page.start(server.served())?;
+        let page = match page.and_then(|page| page.start(server.served())) {
+            // A takeover must not fail because of the page.
+            Err(error) if is_successor => {
+                let why = format!("{error:#}");
+                tracing::error!(why, "the page has ended");
+                server.page_failed(why);
+                None
+            }
+            page => page?,
+        };
         // This was reported to the caller of the first program.
         if let Some(why) = server.why_no_block_device().filter(|_| !is_successor) {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");

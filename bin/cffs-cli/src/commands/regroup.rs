@@ -152,6 +152,9 @@ impl Regroup {
 
     fn on_server(&self, directory: &Path) -> anyhow::Result<RegroupStatus> {
         if self.stop {
+            if control::regroup_status(directory)?.stage != Stage::Running {
+                bail!("no regrouping is under way: there is nothing to stop");
+            }
             control::request(directory, Request::StopRegroup)?;
             return self.follow(directory);
         }

@@ -50,7 +50,7 @@ pub struct Scrub {
     /// The bytes to read per second; 0 for no limit.
     #[arg(long, value_name = "SIZE", default_value = "50M", value_parser = size::parse)]
     rate: u64,
-    /// End the scrub of a mounted volume.
+    /// End the scrub of a mounted or served volume. Exits with 8 if none is running.
     #[arg(long, conflicts_with = "rate")]
     stop: bool,
     /// Print the result as JSON.
@@ -76,6 +76,7 @@ impl Scrub {
     fn scrub(&self) -> anyhow::Result<ScrubStatus> {
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
         if let Some(OnMount { path, .. }) = names::mounted(&self.target)? {
+            self.check_running(|| control::scrub_status(&path))?;
             match control::request(&path, request.clone()) {
                 // The image of a read-only mount can be read concurrently.
                 Err(AskError::ReadOnly) if !self.target.is_dir() && !self.stop => {
@@ -93,6 +94,12 @@ impl Scrub {
         if image::is_version(&self.target) && !self.stop {
             return self.scrub_image();
         }
+        match self.check_running(|| control::scrub_status_of_server(&self.target)) {
+            Err(AskError::NotMounted) => {
+                bail!("the volume is not mounted or served: there is nothing to stop")
+            }
+            checked => checked?,
+        }
         match control::request_of_server(&self.target, request) {
             Err(AskError::NotMounted) => self.scrub_image(),
             started => {
@@ -100,6 +107,19 @@ impl Scrub {
                 self.follow(|| control::scrub_status_of_server(&self.target))
             }
         }
+    }
+
+    /// If a scrub is to be stopped, fails unless one is running.
+    fn check_running(
+        &self,
+        status: impl Fn() -> Result<ScrubStatus, AskError>,
+    ) -> Result<(), AskError> {
+        if self.stop && status()?.stage != Stage::Running {
+            return Err(AskError::Refused(String::from(
+                "no scrub is running: there is nothing to stop",
+            )));
+        }
+        Ok(())
     }
 
     /// Waits until the server's scrub has ended.

@@ -26,6 +26,7 @@ use crate::background;
 use crate::ending::{self, Waiting};
 use crate::interrupt::at_signals;
 use crate::mount_options::{self, MountOptions};
+use crate::names::OnMount;
 use crate::output::{self, note};
 use crate::stored::{self, Stored};
 use crate::web::WebOptions;
@@ -300,6 +301,10 @@ impl Serve {
 
     fn stop_server(&self) -> anyhow::Result<ExitCode> {
         let path = self.source.display();
+        if let Some(OnMount { mounted, .. }) = names::mounted(&self.source)? {
+            let directory = mounted.directory.display();
+            bail!("{path} is mounted on {directory}; to end its server: cffs umount {directory}");
+        }
         let (number, process) = self.server()?;
         let arguments = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         if !arguments.split(|byte| *byte == 0).any(|argument| argument == b"serve") {
@@ -381,6 +386,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         started: Identity::now(),
         restart_failure: None,
         nfs_failure: None,
+        page_failure: None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! Tests that make mount namespaces are in `tests/namespaces`.
 
 mod administration;
+mod advice;
 mod attached;
 mod attached_files;
 mod attached_reading;

@@ -9,14 +9,13 @@ use crate::harness::store_server::{SECRET, StoreServer};
 use crate::harness::{Scratch, can_mount, fail, succeed};
 
 /// Commands that must accept each name of a mounted volume. `NAME` stands for the name.
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 13] = [
     &["stats", "--json", "NAME"],
     &["sync", "NAME"],
     &["info", "--json", "NAME"],
     &["layout", "NAME"],
     &["layout", "--json", "NAME", "/src"],
     &["regroup", "-n", "NAME"],
-    &["regroup", "--stop", "NAME"],
     &["scrub", "--rate", "0", "NAME"],
     &["fsck", "-n", "NAME"],
     &["fsck", "--online", "NAME"],

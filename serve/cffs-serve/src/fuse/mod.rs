@@ -274,6 +274,7 @@ impl Parts {
             started: Identity::now(),
             restart_failure: failure,
             nfs_failure: None,
+            page_failure: None,
         });
         let Parts { volume, following, served, closing, watch, .. } = self;
         Server {
@@ -396,6 +397,12 @@ impl Server {
     pub fn companion_failed(&self, why: String) {
         // A mount has at most one.
         let _ = self.served.nfs_failure.set(why);
+    }
+
+    /// Records why the page did not continue after a restart.
+    pub fn page_failed(&self, why: String) {
+        // A mount has at most one.
+        let _ = self.served.page_failure.set(why);
     }
 
     /// Adds the counters of requests to the volume's object store.

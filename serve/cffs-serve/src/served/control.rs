@@ -245,7 +245,9 @@ impl Control {
             Question::Info => {
                 let nfs_failure = self.served.nfs_failure.get().cloned();
                 let identity = self.served.identity_now().map(|identity| identity.shown_to(uid));
-                let identity = identity.map(|identity| Identity { nfs_failure, ..identity });
+                let page_failure = self.served.page_failure.get().cloned();
+                let identity =
+                    identity.map(|identity| Identity { nfs_failure, page_failure, ..identity });
                 let identity = identity.map(|identity| match self.restarter.get() {
                     Some(restarter) => restarter.show(identity),
                     None => identity,

@@ -45,6 +45,9 @@ pub struct Identity {
     /// Why NFS clients are no longer served after that attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nfs_failure: Option<String>,
+    /// Why the page is no longer served after that attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_failure: Option<String>,
 }
 
 impl Identity {

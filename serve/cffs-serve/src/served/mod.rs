@@ -60,6 +60,8 @@ pub struct Served {
     pub(crate) exports: OnceLock<Arc<dyn Exports>>,
     /// Set if NFS clients are no longer served since a restart.
     pub(crate) nfs_failure: OnceLock<String>,
+    /// Set if the page is no longer served since a restart.
+    pub(crate) page_failure: OnceLock<String>,
     /// Counters of requests to the object store that contains the volume.
     pub(crate) store: OnceLock<Counters>,
     /// Counters of staged records that wait for the object store.
@@ -84,6 +86,7 @@ impl Served {
             mount_is_read_only: OnceLock::new(),
             exports: OnceLock::new(),
             nfs_failure: OnceLock::new(),
+            page_failure: OnceLock::new(),
             store: OnceLock::new(),
             staging: OnceLock::new(),
             requests: OnceLock::new(),

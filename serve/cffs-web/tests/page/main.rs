@@ -139,6 +139,7 @@ fn identity() -> Identity {
         started: Identity::now(),
         restart_failure: None,
         nfs_failure: None,
+        page_failure: None,
     }
 }
 

@@ -60,7 +60,27 @@ impl Printed<'_> {
             let when = if report.changed { "" } else { "with a repair: " };
             say!("{name}: {when}{}", counts.join(", "))?;
         }
-        self.print_verdict()
+        self.print_verdict()?;
+        if self.may_salvage() {
+            let name = self.name;
+            say!(
+                "{name}: directories may be missing that only a search of the whole device finds; to list \
+                 them: cffs fsck --salvage -n {name}; with -y, it restores them"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether a salvage may find directories that this check did not: their inodes are lost, and so are
+    /// blocks of the locator table, which lists the lost inodes.
+    fn may_salvage(&self) -> bool {
+        let has = |code: Code| {
+            self.report.recovered.contains_key(code.id())
+                || self.report.problems.iter().any(|problem| problem.is(code))
+        };
+        let lost = [Code::SystemArea, Code::SystemInode, Code::SectorLost, Code::TableSectorLost];
+        let has_lost = lost.into_iter().any(has) && has(Code::LocatorBlock);
+        has_lost && !self.online && !self.options.contains("--salvage")
     }
 
     fn print_lines(&self, lines: &[String]) -> anyhow::Result<()> {

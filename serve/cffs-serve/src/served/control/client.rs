@@ -28,7 +28,8 @@ const ATTEMPTS: u32 = 4;
 /// # Errors
 ///
 /// [`AskError::NotRestarted`] with the reason; the mount continues as before. [`AskError::WithoutNfs`] if it
-/// continues without its NFS clients. [`AskError::Dead`] if the server has ended.
+/// continues without its NFS clients, and [`AskError::WithoutPage`] if it does without its page.
+/// [`AskError::Dead`] if the server has ended.
 pub fn restart(path: &Path) -> Result<(), AskError> {
     let refused = |why| Err(AskError::NotRestarted(why));
     let before = identity(path)?.started;
@@ -45,7 +46,9 @@ pub fn restart(path: &Path) -> Result<(), AskError> {
                 return refused(format!("{why}; and NFS clients are no longer served: {nfs}"));
             }
             (None, Some(nfs)) => return Err(AskError::WithoutNfs(nfs)),
-            (None, None) => return Ok(()),
+            (None, None) => {
+                return now.page_failure.map_or(Ok(()), |why| Err(AskError::WithoutPage(why)));
+            }
         }
     }
 }
@@ -350,6 +353,9 @@ pub enum AskError {
     /// The server's program was replaced, and serves the mount, but no longer the NFS clients.
     #[error("restarted, but NFS clients are no longer served: {0}; another restart tries again")]
     WithoutNfs(String),
+    /// The server's program was replaced, and serves the mount, but no longer the page.
+    #[error("restarted, but the page has ended: {0}")]
+    WithoutPage(String),
     /// The server has ended without an unmount.
     #[error("its server has ended; remove the mount with cffs umount")]
     Dead,
