@@ -19,7 +19,7 @@ use cffs::format::inode::FileType;
 use cffs::vfs::types::Attr;
 use cffs_serve::describe;
 use cffs_serve::layout::LayoutReport;
-use cffs_serve::served::Served;
+use cffs_serve::served::{Served, control};
 use futures_util::stream;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -118,7 +118,17 @@ async fn metrics(State(shared): State<Arc<Shared>>, Extension(role): Extension<R
         Role::Look => served.info(),
         Role::Run => served.info_with_paths(),
     };
-    let text = (shared.options.forms.metrics)(&served.stats(), &info);
+    let measured = waiting(move || {
+        let mut stats = served.stats();
+        if let Ok(quotas) = control::quotas_of(&served.volume()) {
+            stats["quotas"] = json!(quotas);
+        }
+        (shared.options.forms.metrics)(&stats, &info)
+    });
+    let text = match measured.await {
+        Ok(text) => text,
+        Err(refusal) => return refusal.into_response(),
+    };
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

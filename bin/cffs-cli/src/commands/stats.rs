@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cffs_serve::served::control::{self, Question};
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::names;
 use crate::output::{self, say};
@@ -108,7 +108,12 @@ impl Stats {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let prices = self.prices.as_deref().map_or_else(|| Ok(Prices::default()), Prices::read)?;
         if self.prometheus {
-            let metrics = render(&self.ask(Question::Stats)?, &self.ask(Question::Info)?);
+            let mut stats = self.ask(Question::Stats)?;
+            // Only the server of a mount lists quotas.
+            if let Ok(quotas) = control::quotas(&names::to_ask(&self.path)?) {
+                stats["quotas"] = json!(quotas);
+            }
+            let metrics = render(&stats, &self.ask(Question::Info)?);
             let mut out = output::stdout();
             out.write_all(metrics.as_bytes())?;
             out.flush()?;

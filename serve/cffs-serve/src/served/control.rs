@@ -150,6 +150,15 @@ impl From<&Quota> for QuotaStatus {
     }
 }
 
+/// The quotas of a volume.
+///
+/// # Errors
+///
+/// Those of reading their directories.
+pub fn quotas_of(volume: &Volume) -> Result<Vec<QuotaStatus>> {
+    Ok(Quotas::of(volume).list()?.iter().map(QuotaStatus::from).collect())
+}
+
 /// The answer to [`Question::Sync`].
 #[derive(Serialize, Deserialize)]
 struct Durability {

@@ -40,8 +40,17 @@ const REQUESTS: &str = "requests";
 /// Figures that are derived from others.
 const DERIVED: [&str; 2] = ["hit_percent", "superseded_percent"];
 /// Figures in counting sections that do not only rise.
-const GAUGES: [&str; 4] =
-    ["compression clusters", "compression ratio", "journal commit_us_p50", "journal commit_us_p99"];
+const GAUGES: [&str; 5] = [
+    "compression clusters",
+    "compression ratio",
+    "journal commit_us_p50",
+    "journal commit_us_p99",
+    "store outage_seconds",
+];
+/// The list of quotas.
+const QUOTAS: &str = "quotas";
+/// The most quotas that are shown, the first by name: each is a series of its own.
+const QUOTAS_MAX: usize = 100;
 /// Figures from the volume's description: gauges.
 const VOLUME: [(&str, &str); 3] = [
     ("size_bytes", "Size of the volume"),
@@ -73,9 +82,14 @@ pub fn render(stats: &Value, info: &Value) -> String {
             sample(&mut out, &metric, &volume, &superblock[name]);
         }
     }
+    let damage = superblock["damage_seen"]["count"].as_u64().unwrap_or(0);
+    let help = "Cases of damage that were found since the last full check";
+    header(&mut out, "cffs_volume_damage_found", help, false);
+    sample(&mut out, "cffs_volume_damage_found", &volume, &Value::from(damage));
     for (name, section) in stats.as_object().into_iter().flatten() {
         match section {
             Value::Object(kinds) if name == REQUESTS => requests(&mut out, kinds, &volume),
+            Value::Array(list) if name == QUOTAS => quotas(&mut out, list, &volume),
             section => numbers(&mut out, name, section, &volume),
         }
     }
@@ -89,6 +103,27 @@ fn requests(out: &mut String, kinds: &Map<String, Value>, volume: &[(&str, Strin
         let mut labels = volume.to_vec();
         labels.push(("operation", kind.clone()));
         sample(out, metric, &labels, count);
+    }
+}
+
+/// The use and the limits of the first quotas. A quota without a limit has no sample for it.
+fn quotas(out: &mut String, list: &[Value], volume: &[(&str, String)]) {
+    for (unit, what) in [("bytes", "Bytes"), ("files", "Files")] {
+        let metric = format!("cffs_quota_{unit}");
+        if !list.is_empty() {
+            header(out, &metric, &format!("{what} in directories with a quota"), false);
+        }
+        for quota in list.iter().take(QUOTAS_MAX) {
+            for kind in ["used", "limit"] {
+                let value = &quota[format!("{kind}_{unit}")];
+                if value.is_number() {
+                    let directory = quota["directory"].as_str().unwrap_or_default().to_owned();
+                    let mut labels = volume.to_vec();
+                    labels.extend([("directory", directory), ("kind", kind.to_owned())]);
+                    sample(out, &metric, &labels, value);
+                }
+            }
+        }
     }
 }
 

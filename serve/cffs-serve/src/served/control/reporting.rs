@@ -15,9 +15,9 @@ use cffs::error::{Error, Result};
 use cffs::files::layout;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::{Change, Marks, Quotas, Volume};
+use cffs::vfs::{Change, Marks, Volume};
 
-use super::{AskError, QuotaStatus};
+use super::{AskError, quotas_of};
 use crate::layout::LayoutReport;
 
 const LAYOUT: &str = "system.cffs.layout.";
@@ -87,8 +87,7 @@ impl Report<'_> {
                 return Ok(serde_json::json!(LayoutReport::from(&layout)).to_string().into_bytes());
             }
             Report::Quotas => {
-                let quotas = Quotas::of(volume).list()?;
-                let quotas: Vec<_> = quotas.iter().map(QuotaStatus::from).collect();
+                let quotas = quotas_of(volume)?;
                 return Ok(serde_json::json!(quotas).to_string().into_bytes());
             }
             Report::Changes(mark) => mark,

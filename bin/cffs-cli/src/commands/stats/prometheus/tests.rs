@@ -17,6 +17,10 @@ fn answers() -> (Value, Value) {
         "staging": { "records": 2, "bytes": 9000 },
         "memory": { "dirty_bytes": 4096, "kinds": { "xattrs bytes": 12 } },
         "something_new": { "depth": 1 },
+        "store": { "puts": 6, "outage_seconds": 4, "outage": "no answer" },
+        "quotas": [
+            { "directory": "/a", "limit_bytes": 9, "limit_files": null, "used_bytes": 7, "used_files": 2 },
+        ],
     });
     let info = json!({
         "server": { "directory": "/srv/a \"b\"\\c\nd", "image": "/i", "read_only": false },
@@ -57,6 +61,35 @@ fn every_number_becomes_a_metric_of_the_format() {
             |labels: &[(String, String)]| labels.contains(&("uuid".into(), "u-1".into()));
         assert!(metric.samples.iter().all(|(labels, _)| has_uuid(labels)));
     }
+}
+
+#[test]
+fn quotas_damage_and_outages_are_gauges() {
+    let (stats, mut info) = answers();
+    let parsed = |info: &Value| exposition::parse(&render(&stats, info)).expect("metrics");
+    let value = |info: &Value| parsed(info)["cffs_volume_damage_found"].samples[0].1;
+    assert_eq!(value(&info), 0.0);
+    info["superblock"]["damage_seen"] = json!({ "count": 3 });
+    assert_eq!(value(&info), 3.0);
+    let metrics = parsed(&info);
+    let outage = &metrics["cffs_store_outage_seconds"];
+    assert_eq!((outage.kind.as_str(), outage.samples[0].1), ("gauge", 4.0));
+    let of = |name: &str| {
+        let samples = metrics[name].samples.iter();
+        let kind = |labels: &[(String, String)]| labels[1].1.clone();
+        samples.map(|(labels, value)| (kind(labels), *value)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("cffs_quota_bytes"), [("used".into(), 7.0), ("limit".into(), 9.0)]);
+    assert_eq!(of("cffs_quota_files"), [("used".into(), 2.0)]);
+}
+
+/// Each quota is a series for Prometheus.
+#[test]
+fn the_number_of_quotas_is_bounded() {
+    let quota = json!({ "directory": "/a", "used_bytes": 7, "used_files": 2 });
+    let stats = json!({ "quotas": vec![quota; QUOTAS_MAX + 1] });
+    let text = render(&stats, &json!({}));
+    assert_eq!(text.matches("cffs_quota_bytes{").count(), QUOTAS_MAX);
 }
 
 #[test]
