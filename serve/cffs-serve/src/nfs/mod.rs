@@ -57,8 +57,9 @@ use stop::{Stop, Woken};
 #[cfg(test)]
 mod tests;
 
-/// The most concurrent calls. Most of them wait for the device, and so share its writes.
-const WORKERS: usize = 32;
+/// The most concurrent calls. Most of them wait for the device, and so share its writes. There are more than
+/// clients usually send at once, since a call that finds no worker waits for an epoch (decision 021).
+const WORKERS: usize = 128;
 /// The most connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 /// The time for peers of a stopping server to accept replies, before their connections are closed.

@@ -1,5 +1,7 @@
 //! Answered calls survive an immediate crash.
 
+use std::sync::mpsc;
+
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{FaultDevice, Image, VolatileDevice};
 use cffs::files::Files;
@@ -211,4 +213,35 @@ fn concurrent_commits_share_flushes() {
     println!("flushes of 16 COMMITs: {with_journal} with a journal, {without} without");
     assert!((1..=3).contains(&with_journal), "{with_journal}");
     assert!(without <= 6, "{without}");
+}
+
+/// Once, 32 calls that waited for the device occupied all workers, and every other call waited for the next
+/// epoch.
+#[test]
+fn calls_that_wait_for_the_device_delay_no_reader() {
+    const WRITERS: usize = 64;
+    let device = Arc::new(Counting::new(0));
+    let served = Served::over(Arc::clone(&device) as _, &[ALL]);
+    let root = served.root();
+    let mut reader = served.client(0, 0);
+    let file = create(&mut reader, &root, "file", 0o644);
+    let mut writers: Vec<_> = (0..WRITERS).map(|_| served.client(0, 0)).collect();
+    device.hold(true);
+    thread::scope(|scope| {
+        for (number, writer) in writers.iter_mut().enumerate() {
+            let root = &root;
+            scope.spawn(move || create(writer, root, &format!("f{number}"), 0o644));
+        }
+        // The calls have arrived, and wait for the device.
+        thread::sleep(Duration::from_millis(500));
+        let (answered, answer) = mpsc::channel();
+        let reader = &mut reader;
+        scope.spawn(move || {
+            attributes(reader, &file);
+            let _ = answered.send(());
+        });
+        let outcome = answer.recv_timeout(Duration::from_secs(10));
+        device.hold(false);
+        outcome.expect("an answer while others wait");
+    });
 }
