@@ -10,15 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cffs::files::{self, CopyError, CopyOptions, Observer, Summary};
+use cffs::files::{self, CopyError, CopyOptions, Files, Observer, Summary, SurveyedVolume};
+use cffs_serve::served::control::{self, Question};
 use clap::Args;
 use indicatif::ProgressBar;
+use rustix::fs::statvfs;
 use serde_json::{Value, json};
 
-use crate::image;
+use crate::names::{self, OnMount};
 use crate::output::{self, counted, note, say};
-use crate::tree::Target;
-use crate::{progress, size};
+use crate::tree::{self, Target};
+use crate::{image, progress, size};
 
 /// Copy a tree into an image, without mounting it, or into a mounted directory
 ///
@@ -49,7 +51,8 @@ pub struct Import {
     #[arg(default_value = "/")]
     target: OsString,
     /// Change nothing: print what would be copied, what could not be copied and why, and the space needed.
-    /// Exits with 1 if something could not be copied or would not fit.
+    /// Exits with 1 if something could not be copied or would not fit. In a mounted volume, the rights to
+    /// write are not checked.
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
@@ -83,13 +86,7 @@ impl Import {
             return self.survey();
         }
         let opened = Target::open(&self.image)?;
-        if opened.directory().is_some_and(|directory| self.is_into_itself(directory)) {
-            bail!(
-                "cannot copy {} into itself: {} is in it",
-                self.source.display(),
-                self.image.display()
-            );
-        }
+        opened.directory().map_or(Ok(()), |directory| self.check_outside(directory))?;
         let watcher = Watcher::new("importing", self.how.is_silent());
         let mut options = self.how.options();
         options.owner &= opened.directory().is_none() || image::may_give_files_away();
@@ -102,26 +99,62 @@ impl Import {
         self.how.print(&summary)
     }
 
-    /// Whether the source is a directory that contains the destination, below this directory of a mount.
-    fn is_into_itself(&self, directory: &Path) -> bool {
+    /// Fails if the source is a directory that contains the destination, below this directory of a mount.
+    fn check_outside(&self, directory: &Path) -> anyhow::Result<()> {
         let identity = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
         let source = identity(&self.source).filter(|_| self.source.is_dir());
+        let existing = self.existing_target(directory);
+        if source.is_some() && existing.ancestors().any(|path| identity(path) == source) {
+            bail!(
+                "cannot copy {} into itself: {} is in it",
+                self.source.display(),
+                self.image.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// The destination below this directory of a mount, or the last directory on the way that exists: there,
+    /// the rest is made.
+    fn existing_target(&self, directory: &Path) -> PathBuf {
         let inside = self.target.as_bytes();
         let inside =
             inside.iter().position(|byte| *byte != b'/').map_or(&b""[..], |at| &inside[at..]);
         let target = directory.join(OsStr::from_bytes(inside));
-        // What does not exist yet is made below the last directory that does.
-        let existing = target.ancestors().find_map(|path| path.canonicalize().ok());
-        let existing = existing.unwrap_or_default();
-        source.is_some() && existing.ancestors().any(|path| identity(path) == source)
+        target.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_default()
+    }
+
+    /// The volume of a dry run, and how it stores files.
+    fn surveyed(&self) -> anyhow::Result<(Files, SurveyedVolume)> {
+        let Some(OnMount { path: directory, .. }) = names::mounted(&self.image)? else {
+            let files = image::open_files(&self.image, image::read_only())?;
+            let volume = SurveyedVolume::from(&**files.volume());
+            return Ok((files, volume));
+        };
+        self.check_outside(&directory)?;
+        let files = tree::attach_to_read(&directory, true)?;
+        let superblock = control::ask(&directory, Question::Info)?["superblock"].take();
+        let number = |name: &str| {
+            superblock[name].as_u64().with_context(|| format!("its server does not report {name}"))
+        };
+        let mut features = superblock["features"].as_array().into_iter().flatten();
+        let has_inline = features.any(|feature| feature == "inline");
+        // The space that a quota leaves, if the target has one.
+        let space = statvfs(self.existing_target(&directory))?;
+        let volume = SurveyedVolume {
+            fragment_bytes: number("fragment_bytes")?,
+            sector_bytes: number("sector_bytes")?,
+            inline_bytes_max: if has_inline { number("inline_bytes_max")? } else { 0 },
+            available_bytes: space.f_bavail * space.f_frsize,
+        };
+        Ok((files, volume))
     }
 
     fn survey(&self) -> anyhow::Result<ExitCode> {
-        let files = image::open_files(&self.image, image::read_only())?;
+        let (files, volume) = self.surveyed()?;
         let watcher = Watcher::new("looking", self.how.is_silent());
-        let options = self.how.options();
-        let surveyed =
-            files::survey(&files, &self.source, self.target.as_bytes(), &options, &watcher);
+        let (options, target) = (self.how.options(), self.target.as_bytes());
+        let surveyed = files::survey(&files, volume, &self.source, target, &options, &watcher);
         watcher.finish();
         let survey = surveyed?;
         if self.how.json {

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::harness::{CFFS, Scratch, fail, succeed};
+use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 use cffs::files::Files;
 use cffs::format::inode::FileType;
 use cffs::vfs::Caller;
@@ -392,6 +393,30 @@ fn a_dry_run_of_an_import_changes_nothing_and_says_whether_it_fits() {
     let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     assert_eq!((&printed["files"], &printed["fits"]), (&2.into(), &false.into()));
     assert!(fs::read(scratch.image()).expect("read") == image, "the image is as it was");
+    if !can_mount() {
+        return;
+    }
+    // Regression: the message for a mounted volume was to unmount it.
+    scratch.mount("rw");
+    let mount = scratch.mountpoint();
+    fs::create_dir(mount.join("in")).expect("made");
+    fs::write(mount.join("in/small"), b"earlier").expect("written");
+    let survey = |target: &Path| -> serde_json::Value {
+        let mut command = scratch.cffs(["import", "--dry-run", "--json"]);
+        let output = command.arg(target).arg(&source).arg("/in").output().expect("it starts");
+        serde_json::from_slice(&output.stdout).expect("it is JSON")
+    };
+    let found = survey(&mount);
+    assert_eq!((&found["files"], &found["replaced"]), (&2.into(), &1.into()));
+    assert_eq!((&found["needed_bytes"], &found["fits"]), (&printed["needed_bytes"], &false.into()));
+    fs::remove_file(source.join("large")).expect("removed");
+    assert_eq!(survey(&scratch.image())["fits"], true);
+    // The space of the target's quota counts.
+    succeed(scratch.cffs(["quota", "set", "--size", "1"]).arg(mount.join("in")));
+    let found = survey(&mount);
+    assert_eq!((&found["available_bytes"], &found["fits"]), (&0.into(), &false.into()));
+    assert_eq!(fs::read(mount.join("in/small")).expect("there"), b"earlier");
+    scratch.umount();
 }
 
 /// Regression: the check of a truncated image advised a repair, which printed the same line.

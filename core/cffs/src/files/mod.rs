@@ -76,7 +76,7 @@ pub use file::File;
 pub use import::{import, import_file, import_into};
 pub use journal_device::{find_journal, journal_file};
 pub use node::{Clears, Making, Node, Put};
-pub use survey::{Survey, survey};
+pub use survey::{Survey, SurveyedVolume, survey};
 pub use walk::{Walk, WalkEntry};
 
 use attached::{AttachError, Session};

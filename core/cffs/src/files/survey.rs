@@ -4,7 +4,6 @@
 //! packed into sectors in the order of their names, contents rounded up to fragments.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
@@ -20,6 +19,7 @@ use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::format::superblock::Incompat;
+use crate::vfs::Volume;
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +59,35 @@ impl Survey {
     }
 }
 
-/// Finds out what [`import`](super::import()) with the same arguments would do. Changes nothing.
+/// The properties of a volume that determine how much space files take, and the space that they can have.
+#[derive(Clone, Copy, Debug)]
+pub struct SurveyedVolume {
+    /// Bytes per fragment.
+    pub fragment_bytes: u64,
+    /// Bytes per sector.
+    pub sector_bytes: u64,
+    /// The longest contents that are stored in the inode; 0 for none.
+    pub inline_bytes_max: u64,
+    /// The space that files can still have, in bytes.
+    pub available_bytes: u64,
+}
+
+impl From<&Volume> for SurveyedVolume {
+    fn from(volume: &Volume) -> SurveyedVolume {
+        let superblock = volume.writer().superblock.get();
+        let has_inline = superblock.incompat.contains(Incompat::INLINE);
+        let stat = volume.stat_fs();
+        SurveyedVolume {
+            fragment_bytes: superblock.fragment_bytes.into(),
+            sector_bytes: superblock.sector_bytes.into(),
+            inline_bytes_max: if has_inline { superblock.inline_bytes_max.into() } else { 0 },
+            available_bytes: stat.available_fragments * u64::from(stat.fragment_bytes),
+        }
+    }
+}
+
+/// Finds out what [`import`](super::import()) with the same arguments would do, with `files` of this
+/// `volume`. Changes nothing.
 ///
 /// # Errors
 ///
@@ -67,27 +95,17 @@ impl Survey {
 /// nothing could be copied: the `source` cannot be read, or the `target` cannot exist.
 pub fn survey(
     files: &Files,
+    volume: SurveyedVolume,
     source: &Path,
     target: &[u8],
     options: &CopyOptions,
     observer: &dyn Observer,
 ) -> Result<Survey, CopyError> {
-    let volume = files
-        .opened()
-        .map_err(|error| CopyError::new(Path::new(OsStr::from_bytes(target)), error))?;
-    let superblock = volume.writer().superblock.get();
-    let has_inline = superblock.incompat.contains(Incompat::INLINE);
-    let stat = volume.stat_fs();
     let mut walk = Walk {
         options,
         observer,
-        fragment_bytes: superblock.fragment_bytes.into(),
-        sector_bytes: superblock.sector_bytes.into(),
-        inline_bytes_max: if has_inline { superblock.inline_bytes_max.into() } else { 0 },
-        survey: Survey {
-            available_bytes: stat.available_fragments * u64::from(stat.fragment_bytes),
-            ..Survey::default()
-        },
+        volume,
+        survey: Survey { available_bytes: volume.available_bytes, ..Survey::default() },
         seen: HashSet::new(),
         // Inodes with more than one name are together, apart from the directories.
         external: Packing::default(),
@@ -100,16 +118,14 @@ pub fn survey(
             walk.failed(&task.path, cause);
         }
     }
-    walk.survey.needed_bytes += walk.external.bytes(walk.sector_bytes);
+    walk.survey.needed_bytes += walk.external.bytes(walk.volume.sector_bytes);
     Ok(walk.survey)
 }
 
 struct Walk<'a> {
     options: &'a CopyOptions,
     observer: &'a dyn Observer,
-    fragment_bytes: u64,
-    sector_bytes: u64,
-    inline_bytes_max: u64,
+    volume: SurveyedVolume,
     survey: Survey,
     /// Files with several names that were found so far, by device and number.
     seen: HashSet<Identity>,
@@ -180,7 +196,7 @@ impl Walk<'_> {
         let there = existing(Some(&dir), &name, false)?;
         let mut packing = Packing::default();
         self.file(source, &found, &name, there.as_ref(), &mut packing)?;
-        self.survey.needed_bytes += packing.bytes(self.sector_bytes);
+        self.survey.needed_bytes += packing.bytes(self.volume.sector_bytes);
         Ok(())
     }
 
@@ -201,7 +217,7 @@ impl Walk<'_> {
                 }
                 if there.is_none() {
                     let entry = ENTRY_BYTES + name.len() as u64;
-                    packing.add(entry + self.xattrs(&found)?, self.sector_bytes);
+                    packing.add(entry + self.xattrs(&found)?, self.volume.sector_bytes);
                     self.survey.needed_bytes += LOCATOR_BYTES;
                 }
                 let source = Source::Named(Arc::clone(&dir), name);
@@ -212,7 +228,7 @@ impl Walk<'_> {
                 self.failed(&path, cause);
             }
         }
-        self.survey.needed_bytes += packing.bytes(self.sector_bytes);
+        self.survey.needed_bytes += packing.bytes(self.volume.sector_bytes);
         self.survey.summary.directories += 1;
         self.observer.copied(&task.path, 0);
         Ok(())
@@ -233,7 +249,7 @@ impl Walk<'_> {
         self.survey.replaced += u64::from(there.is_some());
         let has_names = metadata.nlink() > 1;
         if has_names && !self.seen.insert((metadata.dev(), metadata.ino())) {
-            packing.add(REFERENCE_BYTES + name.len() as u64, self.sector_bytes);
+            packing.add(REFERENCE_BYTES + name.len() as u64, self.volume.sector_bytes);
             self.survey.summary.hard_links += 1;
             self.observer.copied(path, 0);
             return Ok(());
@@ -244,10 +260,10 @@ impl Walk<'_> {
             bytes += self.inlined(metadata.len());
         }
         if has_names {
-            packing.add(REFERENCE_BYTES + name.len() as u64, self.sector_bytes);
-            self.external.add(bytes, self.sector_bytes);
+            packing.add(REFERENCE_BYTES + name.len() as u64, self.volume.sector_bytes);
+            self.external.add(bytes, self.volume.sector_bytes);
         } else {
-            packing.add(bytes, self.sector_bytes);
+            packing.add(bytes, self.volume.sector_bytes);
         }
         self.survey.needed_bytes += LOCATOR_BYTES;
         let summary = &mut self.survey.summary;
@@ -270,10 +286,10 @@ impl Walk<'_> {
             true => Vec::from_iter([Range { start: 0, end: size }]),
             false => host::data_ranges(found.file(), metadata)?,
         };
-        if size <= self.inline_bytes_max {
+        if size <= self.volume.inline_bytes_max {
             *entry += self.inlined(size);
         } else {
-            let fragment = self.fragment_bytes;
+            let fragment = self.volume.fragment_bytes;
             let fragments = ranges.iter().map(|r| r.end.div_ceil(fragment) - r.start / fragment);
             self.survey.needed_bytes += fragments.sum::<u64>() * fragment;
         }

@@ -55,6 +55,16 @@ impl Observer for Failures {
     }
 }
 
+fn look(
+    files: &Files,
+    source: &Path,
+    target: &[u8],
+    options: &CopyOptions,
+    observer: &dyn Observer,
+) -> Result<Survey, CopyError> {
+    survey(files, files.volume().into(), source, target, options, observer)
+}
+
 fn free_bytes(files: &Files) -> u64 {
     files.volume().sync().expect("synced");
     let stat = files.volume().stat_fs();
@@ -68,7 +78,7 @@ fn a_survey_counts_what_the_import_copies_and_reckons_what_it_takes() {
     let files = files_of(256 << 20);
     let options = CopyOptions::default();
     let before = free_bytes(&files);
-    let surveyed = survey(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
+    let surveyed = look(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
     assert_eq!(free_bytes(&files), before, "nothing is changed");
     assert!(matches!(files.stat("/in"), Err(Error::NotFound)));
 
@@ -79,7 +89,7 @@ fn a_survey_counts_what_the_import_copies_and_reckons_what_it_takes() {
     let difference = surveyed.needed_bytes.abs_diff(taken);
     assert!(difference * 100 <= taken * 3, "{} reckoned, {taken} taken", surveyed.needed_bytes);
 
-    let again = survey(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
+    let again = look(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
     let names = copied.files + copied.symlinks + copied.hard_links + copied.special;
     assert_eq!(again.replaced, names, "everything but directories would give way");
 }
@@ -98,7 +108,7 @@ fn files_that_cannot_be_copied_are_named_with_the_reason() {
     files.write("/in/d", b"a file").expect("written");
     let failures = Failures::default();
     let options = CopyOptions::default();
-    let surveyed = survey(&files, outside.path(), b"/in", &options, &failures).expect("surveyed");
+    let surveyed = look(&files, outside.path(), b"/in", &options, &failures).expect("surveyed");
     let mut expected =
         vec![format!("b: {}", Error::IsDirectory), format!("d: {}", Error::NotDirectory)];
     if !rustix::process::geteuid().is_root() {
@@ -111,9 +121,9 @@ fn files_that_cannot_be_copied_are_named_with_the_reason() {
     let copied = import(&files, outside.path(), b"/in", &options, &failures).expect("copied");
     assert_eq!(copied, surveyed.summary, "and the import fails the same way");
 
-    let missing = survey(&files, &outside.path().join("missing"), b"/", &options, &());
+    let missing = look(&files, &outside.path().join("missing"), b"/", &options, &());
     assert!(missing.unwrap_err().to_string().contains("missing"));
-    let onto_file = survey(&files, outside.path(), b"/in/d", &options, &());
+    let onto_file = look(&files, outside.path(), b"/in/d", &options, &());
     assert!(matches!(
         onto_file,
         Err(CopyError { cause: CopyCause::Volume(Error::NotDirectory), .. })
@@ -129,7 +139,7 @@ fn a_tree_that_does_not_fit_is_detected() {
     for (name, size) in [("half", 32 << 20), ("more", 80 << 20)] {
         let path = outside.path().join(name);
         fs::write(&path, vec![1; size]).expect("written");
-        let surveyed = survey(&files, &path, b"/", &options, &()).expect("surveyed");
+        let surveyed = look(&files, &path, b"/", &options, &()).expect("surveyed");
         let copied = import(&files, &path, b"/", &options, &());
         outcomes.push((surveyed.fits(), copied.is_ok()));
     }
@@ -150,7 +160,7 @@ fn a_survey_counts_files_with_long_paths() {
         dir = dir.dir(OsStr::new(&name)).expect("opened");
     }
     let (files, options) = (files_of(64 << 20), CopyOptions::default());
-    let surveyed = survey(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
+    let surveyed = look(&files, outside.path(), b"/in", &options, &()).expect("surveyed");
     assert_eq!((surveyed.summary.files, surveyed.summary.failures), (60, 0));
     let copied = import(&files, outside.path(), b"/in", &options, &()).expect("copied");
     assert_eq!(surveyed.summary, copied);
