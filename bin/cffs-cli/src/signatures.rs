@@ -16,13 +16,17 @@ const SIGNATURE_BYTES: usize = 128 << 10;
 /// The size of a file created for a journal.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
-/// Opens a device that will contain a journal, or creates a file for it. `force`: whether its contents are
-/// overwritten; `None` if the command has no such option.
+/// Opens a device that will contain a journal, or creates a file for it.
+///
+/// # Errors
+///
+/// The device has contents, unless `force`; the error ends with the `remedy`.
 pub fn open_for_journal(
     path: &Path,
     volume: &Path,
     bytes: u64,
-    force: Option<bool>,
+    force: bool,
+    remedy: &str,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
     if !path.exists() {
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
@@ -39,15 +43,7 @@ pub fn open_for_journal(
     }
     let device = image::open_any(path, Access::ReadWrite)?;
     match contents(&device).with_context(|| path.display().to_string())? {
-        Some(what) if force != Some(true) => {
-            let remedy = match force {
-                Some(_) => "--force overwrites it",
-                None => {
-                    "if it is not needed, remove the file, or erase the device with wipefs or dd"
-                }
-            };
-            bail!("{} already contains {what}; {remedy}", path.display())
-        }
+        Some(what) if !force => bail!("{} already contains {what}; {remedy}", path.display()),
         _ => Ok(Arc::new(device)),
     }
 }

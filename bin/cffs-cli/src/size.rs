@@ -8,7 +8,8 @@ const UNITS: [(char, u32); 6] = [('k', 10), ('M', 20), ('G', 30), ('T', 40), ('P
 /// Parses a number of bytes: a number, optionally with a fraction, and a unit that is a power of
 /// 1024.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size; write it as 4G, 512M, 64k or in bytes");
+    let wrong =
+        || format!("'{text}' is not a size; write it in bytes, or with a unit: 64k, 512M, 4G, 1T");
     let digits_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_len);
     let unit = unit.strip_suffix("iB").or(unit.strip_suffix('B')).unwrap_or(unit);
@@ -70,7 +71,7 @@ pub fn show(bytes: u64) -> String {
     format!("{value:.decimals$} {letter}iB")
 }
 
-/// A part of a volume: a size, or a percentage of the whole.
+/// A part of a volume, at most half: a size, or a percentage of the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Portion {
     Bytes(u64),
@@ -84,8 +85,8 @@ impl Portion {
             return parse(text).map(Portion::Bytes);
         };
         match number.parse() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Portion::Percent(percent)),
-            _ => Err(format!("'{text}' is not a percentage from 0% to 100%")),
+            Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(Portion::Percent(percent)),
+            _ => Err(format!("'{text}' is not a percentage from 0% to 50%")),
         }
     }
 

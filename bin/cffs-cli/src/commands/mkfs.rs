@@ -82,16 +82,17 @@ pub struct Mkfs {
     /// new contents of a file, or of new files in a directory, from being compressed.
     #[arg(long, value_name = "CODEC", value_parser = Compression::from_str)]
     compress: Option<Compression>,
-    /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.
+    /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%; less
+    /// than half of it.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "0", value_parser = Portion::parse)]
     reserve: Portion,
     /// How a mount reacts to damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
-    /// The size of the journal, for instance 60M, or none. With a journal an fsync takes one write and one
-    /// flush of the device, instead of two or more; programs older than the journal cannot use the volume. By
-    /// default a disk that the kernel reports as rotating gets a journal of 60 MiB, or a 64th of a volume
-    /// below 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
+    /// The size of the journal, in bytes or with a unit (K, M or G), for instance 60M; or none. With one, an
+    /// fsync takes one write and one flush of the device, instead of two or more; programs older than the
+    /// journal cannot use the volume. By default a disk that the kernel reports as rotating gets a journal of
+    /// 60 MiB, or a 64th of a volume below 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
     /// A volume in an object store cannot have one.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
     journal: Option<u64>,
@@ -286,7 +287,8 @@ impl Mkfs {
         };
         let existed = path.exists();
         let bytes = options.journal_bytes;
-        let journal = signatures::open_for_journal(path, &self.target, bytes, Some(self.force))?;
+        let (volume, remedy) = (&self.target, "--force overwrites it");
+        let journal = signatures::open_for_journal(path, volume, bytes, self.force, remedy)?;
         if let Err(error) = options.plan_with_journal_on(journal.geometry(), device) {
             if !existed {
                 let _ = fs::remove_file(path);

@@ -53,7 +53,8 @@ pub struct Tune {
     /// How a mount reacts to damage, unless -o errors= says otherwise.
     #[arg(short, long, value_enum)]
     errors: Option<Errors>,
-    /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.
+    /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%; less
+    /// than half of it.
     #[arg(short, long, value_name = "SIZE|PERCENT", value_parser = Portion::parse)]
     reserve: Option<Portion>,
     /// The UID of a user who may also use the reserve; 0 for none.
@@ -71,8 +72,9 @@ pub struct Tune {
     /// cannot change to or from none and scattered.
     #[arg(long, value_enum)]
     policy: Option<PolicyName>,
-    /// Add a journal of this size, or remove the journal (none). The journal is placed in free space after
-    /// the head of a cylinder group; nothing is moved to make room for it.
+    /// Add a journal of this size, in bytes or with a unit (K, M or G), or remove the journal (none). The
+    /// journal is placed in free space after the head of a cylinder group; nothing is moved to make room for
+    /// it.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "compress", "policy"])]
     journal: Option<u64>,
@@ -99,7 +101,7 @@ pub struct Tune {
 fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
     match text {
         "random" => Ok(uuid::Uuid::new_v4()),
-        _ => text.parse().map_err(|why| format!("{why}; or 'random'")),
+        _ => text.parse().map_err(|why| format!("it is a UUID or 'random' ({why})")),
     }
 }
 
@@ -196,8 +198,10 @@ impl Tune {
         if had_journal && self.journal_device.is_some() {
             bail!("the volume has a journal; remove it first: cffs tune --journal none");
         }
+        let remedy = "if it is not needed, remove the file, or erase the device with wipefs or dd";
         let open = |path: &PathBuf| {
-            signatures::open_for_journal(path, &self.target, self.journal.unwrap_or(0), None)
+            let bytes = self.journal.unwrap_or(0);
+            signatures::open_for_journal(path, &self.target, bytes, false, remedy)
         };
         let medium = self.journal_device.as_ref().map(open).transpose()?;
         let mode = if had_journal { JournalMode::None } else { JournalMode::On };

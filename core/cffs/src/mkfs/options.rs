@@ -245,9 +245,11 @@ pub(crate) fn check_label(label: &[u8]) -> Result<()> {
 pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<()> {
     let max = Layout::new(superblock).allocatable_fragments() / 2;
     if fragments > max {
+        let fragment_bytes = u64::from(superblock.fragment_bytes);
         return refuse(format!(
-            "a reserve of {} bytes is more than half of the volume",
-            fragments.saturating_mul(superblock.fragment_bytes.into())
+            "a reserve of {} is more than half of the space for files: it may have up to {}",
+            in_kib(fragments.saturating_mul(fragment_bytes)),
+            in_kib(max * fragment_bytes)
         ));
     }
     Ok(())
