@@ -25,6 +25,7 @@ mod table;
 mod tests;
 
 pub use help::{help, help_of_serve};
+pub use table::changeable;
 
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -117,7 +118,9 @@ impl MountOptions {
         for option in lists.filter(|option| !option.is_empty()) {
             let given = Given::parse(option);
             match MountOption::spelled(given.name) {
-                Some(option) => self.apply_one(option, &given)?,
+                Some(option) => {
+                    self.apply_one(option, &Given { term: option.term, ..given })?;
+                }
                 None if sloppy || table::is_for_others(given.name) => {}
                 None => {
                     bail!(
@@ -217,7 +220,7 @@ impl MountOptions {
     /// Applies `DIR=SIZE`, the value of the option `cache-dir`.
     pub fn set_cache_dir(&mut self, value: &OsStr) -> anyhow::Result<()> {
         const NAME: &str = "cache-dir";
-        let given = Given { name: NAME, value: Some(value) };
+        let given = Given { name: NAME, value: Some(value), term: NAME };
         self.cache_dir = Some(given.directory_and_bytes()?);
         self.given.insert(NAME);
         Ok(())

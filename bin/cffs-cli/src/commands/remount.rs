@@ -16,7 +16,7 @@ use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
-use crate::mount_options::{Flags, MountOptions};
+use crate::mount_options::{self, Flags, MountOptions};
 use crate::mounts::{self, Mounted};
 
 /// `MS_NOSYMFOLLOW` (Linux 5.10).
@@ -30,7 +30,7 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     };
     mounts::answers(&mounted)?;
     if !rustix::process::geteuid().is_root() {
-        bail!("only root can remount; unmount and mount again");
+        bail!("only root may change the options of a mount; unmount it and mount it again");
     }
     let given = options.kept_and_given();
     if !given.is_empty() {
@@ -112,8 +112,9 @@ fn check_kept(
         }
         let value = value.unwrap_or("a value that its server does not report");
         bail!(
-            "it is mounted with {value}, which its server cannot change while it runs; for {wanted}, \
-             unmount it and mount it again"
+            "a remount changes only {}; it is mounted with {value}: for {wanted}, unmount it and mount it \
+             again",
+            mount_options::changeable()
         )
     }
     Ok(())

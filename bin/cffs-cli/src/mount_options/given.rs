@@ -20,6 +20,8 @@ const LAYERS: [&str; 3] = ["vfs", "fs", "recursive"];
 pub(super) struct Given<'a> {
     pub name: &'a str,
     pub value: Option<&'a OsStr>,
+    /// The option in the help, with its values.
+    pub term: &'a str,
 }
 
 impl<'a> Given<'a> {
@@ -28,7 +30,7 @@ impl<'a> Given<'a> {
             Some(at) => (&option[..at], Some(OsStr::from_bytes(&option[at + 1..]))),
             None => (option, None),
         };
-        Given { name: str::from_utf8(name).unwrap_or(UNKNOWN), value }
+        Given { name: str::from_utf8(name).unwrap_or(UNKNOWN), value, term: "" }
     }
 
     /// The name of an option that has no values; an error if a value was given.
@@ -52,7 +54,11 @@ impl<'a> Given<'a> {
 
     /// The value; an error if it is missing.
     fn bytes_of_value(&self) -> anyhow::Result<&'a OsStr> {
-        self.value.ok_or_else(|| anyhow!("mount option '{}' needs a value", self.name))
+        self.value.ok_or_else(|| self.lacks_value())
+    }
+
+    fn lacks_value(&self) -> anyhow::Error {
+        anyhow!("mount option '{}' needs a value: {}", self.name, self.term)
     }
 
     /// The value; an error if it is missing, or not UTF-8.
@@ -107,10 +113,16 @@ impl<'a> Given<'a> {
         let text = self.text()?;
         match text.parse() {
             Ok(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
-            _ => bail!(
-                "mount option '{}' is a number of seconds from 1 to 3600, not '{text}'",
-                self.name
-            ),
+            _ => bail!("mount option '{}' is {}, not '{text}'", self.name, self.syntax()),
+        }
+    }
+
+    /// The values of the option, if they are or contain a number of seconds.
+    fn syntax(&self) -> String {
+        let values = self.term.trim_start_matches(self.name).trim_matches(['[', ']', '=']);
+        match values {
+            "SECONDS" => String::from("a number of seconds from 1 to 3600"),
+            values => format!("{} with 1 to 3600 SECONDS", values.replace('|', ", ")),
         }
     }
 

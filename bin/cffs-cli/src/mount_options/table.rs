@@ -59,6 +59,13 @@ impl MountOption {
     }
 }
 
+/// The options that a remount changes, for messages.
+pub fn changeable() -> String {
+    let changeable = TABLE.iter().filter(|option| matches!(option.effect, Effect::Flag(_)));
+    let terms: Vec<&str> = changeable.map(|option| option.term).collect();
+    terms.join(", ")
+}
+
 /// Spellings that are refused for an ordinary user's mount.
 pub(super) const FOR_ROOT: [&str; 3] = ["suid", "dev", "nosymfollow"];
 
@@ -353,8 +360,9 @@ pub(super) static TABLE: &[MountOption] = &[
     MountOption {
         names: &["soft"],
         term: "soft=SECONDS",
-        help: "give up a commit to an object store after this many seconds; from then on nothing is written \
-               until the volume is mounted again (retry forever)",
+        help: "give up a commit to an object store after this many seconds, from 1 to 3600; the fsync or \
+               sync that waits for it fails with EIO, and all later changes fail with EROFS until the volume \
+               is mounted again (retry forever)",
         for_serve: true,
         effect: Effect::Kept {
             set: |options, given| given.seconds().map(|it| options.soft = Some(it)),

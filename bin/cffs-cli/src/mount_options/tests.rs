@@ -52,10 +52,29 @@ fn own_options_are_accepted() {
     assert_eq!(of_use("regroup=use"), (true, String::from("regroup=use:60")));
     assert_eq!(of_use("regroup=use:7"), (true, String::from("regroup=use:7")));
     assert_eq!(of_use("regroup=use,regroup=idle"), (false, String::from("regroup=60")));
-    assert!(parsed("regroup=use:often").is_err());
-    assert!(parsed("regroup=often").is_err());
     let never = parsed("clean=never").expect("known");
     assert_eq!(never.open.clean_after, std::time::Duration::MAX);
+}
+
+/// Regression: `regroup=foo` was "a number of seconds", and `soft` "needs a value".
+#[test]
+fn a_wrong_value_is_answered_with_the_valid_ones() {
+    for (list, said) in [
+        (
+            "regroup=often",
+            "idle, use, SECONDS, use:SECONDS, never with 1 to 3600 SECONDS, not 'often'",
+        ),
+        ("regroup=use:often", "never with 1 to 3600 SECONDS, not 'often'"),
+        ("clean=0", "SECONDS, never with 1 to 3600 SECONDS, not '0'"),
+        ("follow=soon", "a number of seconds from 1 to 3600, not 'soon'"),
+        ("stall=1h", "a number of seconds from 1 to 3600, not '1h'"),
+        ("errors=panic", "'continue' or 'remount-ro', not 'panic'"),
+        ("soft", "needs a value: soft=SECONDS"),
+        ("cache=big", "'big' is not a size; write it in bytes, or with a unit: 64k"),
+    ] {
+        let refused = parsed(list).expect_err(list).to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 /// Regression: a path that is not UTF-8 was refused, as was a cache's directory with a comma.
