@@ -51,7 +51,7 @@ fn again(role: &str) -> anyhow::Result<(Child, BufReader<ChildStdout>)> {
     // Otherwise a lock of the caller would be held, and a pipe kept open, while the volume is served.
     keep_descriptors_from_children().context("closing the caller's descriptors")?;
     let program = program().context("finding the program itself")?;
-    let key = keys::of_descriptor()?;
+    let key = keys::of_named_file()?;
     let stdin = if key.is_some() { Stdio::piped() } else { Stdio::null() };
     let mut child = successor::this_command(&program)
         .env(ROLE_VARIABLE, role)

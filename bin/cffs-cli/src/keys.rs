@@ -1,9 +1,9 @@
 //! The key or passphrase of an encrypted volume in an object store: from a file, or printed by a command.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -37,7 +37,7 @@ pub struct Keys {
 static GIVEN: OnceLock<Keys> = OnceLock::new();
 /// The secret, once it was read: servers read no file again.
 static SECRET: Mutex<Option<Arc<Secret>>> = Mutex::new(None);
-/// The bytes from a descriptor of this process, which can be read only once.
+/// The bytes of the named key file, which may be a pipe and readable only once.
 static PASSED: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Takes the secret of all volumes from here, unless a source was named before.
@@ -97,19 +97,21 @@ fn hide() -> anyhow::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("hiding the key")
 }
 
-/// The bytes of the named key file, if it is a descriptor of this process: the processes that it starts have
-/// other descriptors, and get these bytes as their standard input.
+/// The bytes of the named key file. The processes that serve a volume in the background get them as their
+/// standard input: the file may be a pipe or a descriptor of the first process.
 ///
 /// # Errors
 ///
-/// The descriptor cannot be read.
-pub fn of_descriptor() -> anyhow::Result<Option<Vec<u8>>> {
-    let path = GIVEN.get().and_then(|keys| keys.key_file.as_deref());
-    let Some(path) = path.filter(|path| is_own_descriptor(path)) else { return Ok(None) };
+/// The file cannot be read, or is too long.
+pub fn of_named_file() -> anyhow::Result<Option<Vec<u8>>> {
+    let Some(path) = GIVEN.get().and_then(|keys| keys.key_file.as_deref()) else { return Ok(None) };
     hide()?;
     let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     if passed.is_none() {
-        *passed = Some(of_file(path)?);
+        *passed = Some(match role() {
+            Role::Caller => of_file(path)?,
+            _ => all_of(io::stdin()).with_context(|| described(path))?,
+        });
     }
     Ok(passed.clone())
 }
@@ -128,48 +130,42 @@ impl Keys {
         let (bytes, source) = match (&self.key_file, &self.key_command) {
             (Some(path), _) => {
                 let is_volumes = GIVEN.get().is_some_and(|keys| keys.key_file == self.key_file);
-                let passed = if is_volumes { of_descriptor()? } else { None };
+                let passed = if is_volumes { of_named_file()? } else { None };
                 let bytes = passed.map_or_else(|| of_file(path), Ok)?;
-                (bytes, path.display().to_string())
+                (bytes, described(path))
             }
             (None, Some(command)) => (of_command(command)?, String::from("the key command")),
             (None, None) => return Ok(None),
         };
-        if bytes.len() as u64 > BYTES_MAX {
-            bail!("{source}: a key or passphrase has at most {BYTES_MAX} bytes");
-        }
+        check_length(&bytes, &source)?;
         let secret = Secret::new(bytes).map_err(anyhow::Error::msg).context(source)?;
         Ok(Some(secret))
     }
 }
 
-/// Whether the path is a descriptor of the process that opens it.
-fn is_own_descriptor(path: &Path) -> bool {
-    path == Path::new("/dev/stdin")
-        || ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.starts_with(folder))
-}
-
-/// Reads a file, or a pipe that is open: standard input, or one that the shell passes as a descriptor
-/// (`<(command)`). Another named pipe may have no writer, and then nothing would happen.
+/// Reads a file or a pipe.
 fn of_file(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let is_pipe = fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
-    if is_pipe && !is_own_descriptor(path) && !path.starts_with("/proc") {
-        bail!(
-            "the key file {} is a named pipe; name a file, or print the key with --key-command",
-            path.display()
-        );
-    }
-    let read = match is_own_descriptor(path) && role() != Role::Caller {
-        true => all_of(io::stdin()),
-        false => open(path).and_then(|file| {
-            warn_of_others(path, &file)?;
-            all_of(file)
-        }),
-    };
-    read.with_context(|| format!("the key file {}", path.display()))
+    let read = open(path).and_then(|file| {
+        warn_of_others(path, &file)?;
+        all_of(file)
+    });
+    let bytes = read.with_context(|| described(path))?;
+    check_length(&bytes, &described(path))?;
+    Ok(bytes)
 }
 
-/// Opens a file without waiting: an open pipe that has lost its writers ends.
+fn described(path: &Path) -> String {
+    format!("the key file {}", path.display())
+}
+
+fn check_length(bytes: &[u8], source: &str) -> anyhow::Result<()> {
+    if bytes.len() as u64 > BYTES_MAX {
+        bail!("{source}: a key or passphrase has at most {BYTES_MAX} bytes");
+    }
+    Ok(())
+}
+
+/// Opens a file without waiting: a pipe without a writer ends at once.
 fn open(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
@@ -187,9 +183,7 @@ fn all_of(source: impl Read) -> io::Result<Vec<u8>> {
 fn warn_of_others(path: &Path, file: &File) -> io::Result<()> {
     let there = file.metadata()?;
     let mode = there.mode() & 0o777;
-    // The name of an open descriptor is not that of its file.
-    let is_named = !path.starts_with("/dev") && !path.starts_with("/proc");
-    if is_named && there.is_file() && there.uid() == geteuid().as_raw() && mode & 0o077 != 0 {
+    if there.is_file() && there.uid() == geteuid().as_raw() && mode & 0o077 != 0 {
         let path = path.display();
         note!(
             "cffs: others have access to the key file {path} (mode {mode:03o}): chmod 600 {path}"
