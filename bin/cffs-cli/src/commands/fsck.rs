@@ -32,7 +32,7 @@ mod objects;
 mod report;
 
 use objects::Objects;
-use report::Printed;
+use report::{Printed, is_left};
 
 /// The device of a volume, and its objects if it is in a store.
 type Opened = (Arc<dyn BlockDevice>, Option<Objects>);
@@ -157,16 +157,18 @@ impl Fsck {
         exit::unless_unread(match self.json {
             true => output::json(&json!(report)),
             false => {
-                let (name, options) = (&name(), self.repair_options());
+                let (name, options) = (&name(), self.repair_options(&report));
                 Printed { name, online, in_store, options, report: &report }.print()
             }
         })?;
         Ok(ExitCode::from(code))
     }
 
-    /// The options of this check without which a repair would not find the same problems.
-    fn repair_options(&self) -> String {
+    /// The options that a repair needs in addition to -y: the one that accepts the loss of the journal, and
+    /// those of this check without which it would not find the same problems.
+    fn repair_options(&self, report: &CheckReport) -> String {
         let options = [
+            (is_left(report, Code::JournalLost), " --without-journal"),
             (self.contents, " --contents"),
             (self.salvage, " --salvage"),
             (self.without_objects, " --without-objects"),

@@ -22,9 +22,14 @@ pub(super) struct Printed<'a> {
     pub online: bool,
     /// Whether the volume is in an object store.
     pub in_store: bool,
-    /// The options of this check that a repair needs as well, each after a space.
+    /// The options that a repair needs in addition to -y, each after a space.
     pub options: String,
     pub report: &'a CheckReport,
+}
+
+/// Whether a check found this problem and has not repaired it.
+pub(super) fn is_left(report: &CheckReport, code: Code) -> bool {
+    report.problems.iter().any(|problem| !problem.fixed && problem.is(code))
 }
 
 impl Printed<'_> {
@@ -147,7 +152,7 @@ impl Printed<'_> {
             _ if self.online => {
                 say!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}")
             }
-            _ if self.is_left(Code::ContentsLost) => say!(
+            _ if is_left(report, Code::ContentsLost) => say!(
                 "{name}: {all}, {left} not repaired; cffs fsck -y --without-objects {name} repairs what it \
                  can; then remove the files that lost contents, or write these again"
             ),
@@ -155,23 +160,12 @@ impl Printed<'_> {
                 say!("{name}: {all}, {left} not repaired, and no repair helps; {}", self.way_out())
             }
             _ => {
-                let options = self.repair_options();
+                let options = &self.options;
                 say!(
                     "{name}: {all}, {left} not repaired; cffs fsck -y{options} {name} repairs {them}"
                 )
             }
         }
-    }
-
-    /// The options that a repair needs in addition to -y: those of this check, and the one that accepts the
-    /// loss of the journal.
-    fn repair_options(&self) -> String {
-        let lost = if self.is_left(Code::JournalLost) { " --without-journal" } else { "" };
-        format!("{lost}{}", self.options)
-    }
-
-    fn is_left(&self, code: Code) -> bool {
-        self.report.problems.iter().any(|problem| !problem.fixed && problem.is(code))
     }
 
     /// The remedy if a repair does not help.
