@@ -23,7 +23,7 @@ use crate::{image, names};
 /// a volume with marks, the first change below a directory since the last mark also writes the inodes of the
 /// directories above it. Older programs, which do not know marks, can only read a volume that has one.
 ///
-/// Without a name, the marks are listed.
+/// Without a name, the marks are listed, with the time (UTC) at which each was set.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
+use cffs::clock::Timestamp;
 use cffs_object::Location;
 use cffs_object::versions::{self, Version};
 use cffs_serve::socket;
@@ -41,7 +42,7 @@ enum What {
         #[arg(value_name = "URL@NAME")]
         kept: PathBuf,
     },
-    /// List versions
+    /// List versions, with the time (UTC) at which each was made
     Ls {
         /// The volume.
         #[arg(value_name = "URL")]
@@ -88,9 +89,10 @@ impl Snapshot {
                     return Ok(ExitCode::SUCCESS);
                 }
                 for version in all {
+                    let made = Timestamp { seconds: made_seconds(&version), nanoseconds: 0 };
                     match &version.clone {
-                        None => say!("{}", version.name)?,
-                        Some(clone) => say!("{}  (for the clone {clone})", version.name)?,
+                        None => say!("{made}  {}", version.name)?,
+                        Some(clone) => say!("{made}  {}  (for the clone {clone})", version.name)?,
                     }
                 }
             }
@@ -119,6 +121,9 @@ fn sync_here(volume: &Path) -> anyhow::Result<()> {
 }
 
 fn as_json(version: &Version) -> Value {
-    let made = version.made.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    json!({ "name": version.name, "made_seconds": made, "clone": version.clone })
+    json!({ "name": version.name, "made_at": made_seconds(version), "clone": version.clone })
+}
+
+fn made_seconds(version: &Version) -> i64 {
+    version.made.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed()
 }

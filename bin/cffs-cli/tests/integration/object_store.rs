@@ -86,7 +86,11 @@ fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     assert!(trimmed.contains("trimmed"), "{trimmed}");
     assert_eq!(succeed(&mut run(&["cat", url, "/in/d/small"])), "later");
     assert_eq!(succeed(&mut run(&["cat", &kept, "/in/d/small"])), "contents");
-    assert_eq!(succeed(&mut run(&["snapshot", "ls", url])), "v1\n");
+    let listed = succeed(&mut run(&["snapshot", "ls", url]));
+    assert!(
+        listed.ends_with("  v1\n") && listed.len() == "2026-11-29 13:09  v1\n".len(),
+        "{listed}"
+    );
     let fixed = fail(1, &mut run(&["import", "-q", &kept, other.to_str().expect("UTF-8")]));
     assert!(fixed.contains("cffs clone makes a writable volume from it"), "{fixed}");
 
@@ -330,7 +334,9 @@ fn keep_versions_by_the_page(scratch: &Scratch, url: &str, run: impl Fn(&[&str])
     let kept = page.ask("POST /api/v1/actions/snapshot-create", named);
     assert_eq!(kept.0, 202, "{kept:?}");
     fs::write(directory.join("before"), b"after").expect("written");
-    assert!(succeed(&mut run(&["snapshot", "ls", url])).lines().any(|line| line == "by-page"));
+    assert!(
+        succeed(&mut run(&["snapshot", "ls", url])).lines().any(|line| line.ends_with("  by-page"))
+    );
     assert!(page.ask("GET /api/v1/snapshots", "").1.contains("by-page"));
     assert_eq!(succeed(&mut run(&["cat", &format!("{url}@by-page"), "/before"])), "before");
     let taken = page.ask("POST /api/v1/actions/snapshot-create", named);
