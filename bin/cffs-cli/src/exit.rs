@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 
 use cffs::device::Failure;
@@ -163,12 +162,6 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
     }
 }
 
-/// Whether a path names a file on a mounted volume, where images are rare.
-fn is_below_a_mount(path: &Path) -> bool {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    matches!(mounts::holding(above.unwrap_or(Path::new("."))), Ok(Some(_)))
-}
-
 fn advice(
     kind: Kind,
     command: &str,
@@ -182,7 +175,8 @@ fn advice(
                     "only its owner and root may write to it; others can mount it read-only: -o ro",
                 )
             }
-            io::ErrorKind::NotFound if is_below_a_mount(path) => None,
+            // Images on a mounted volume are rare.
+            io::ErrorKind::NotFound if mounts::holding_file(path).is_some() => None,
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied if geteuid().is_root() => Some(
                 "if it is on a mount of another user without -o allow_other, run this command as that user",

@@ -13,8 +13,10 @@ use anyhow::{Context, anyhow, bail};
 use cffs::clock::SystemClock;
 use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
 use cffs::device::{BlockDevice, Excluded, PairedDevice};
+use cffs::error::{Corruption, Error};
 use cffs::files::Files;
 use cffs::format::Superblock;
+use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs::host::SystemHost;
 use cffs::journal;
 use cffs::trace::{RecordedDevice, Recorder};
@@ -44,8 +46,9 @@ const QUIET: Duration = Duration::from_secs(3);
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     if Location::url_of(path).is_some() {
         bail!(
-            "{}: a volume in an object store must be mounted for this; name the directory of the mount",
-            path.display()
+            "{path}: a volume in an object store must be mounted for this: cffs mount {path} DIR, then name \
+             DIR",
+            path = path.display()
         );
     }
     if let Some(mounted) = mounts::holding(path)? {
@@ -57,7 +60,11 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
         );
     }
     if path.is_dir() {
-        return Err(AskError::NotMounted).with_context(|| path.display().to_string());
+        bail!(
+            "{}: {}; name a directory of a mounted volume, an image, a device, or a URL",
+            path.display(),
+            AskError::NotMounted
+        );
     }
     let user = match FileDevice::open(path, access) {
         Err(OpenError::InUse { by, .. }) => by,
@@ -335,11 +342,29 @@ fn open_paired(
     }
     let read_only = options.read_only;
     let volume = cffs::open(device, Arc::new(SystemClock), options)
-        .with_context(|| path.display().to_string())?;
+        .map_err(|error| no_volume(path, error))?;
     if read_only {
         warn_of_writer(path, &volume.writer().superblock.get());
     }
     Ok(Arc::new(volume))
+}
+
+/// The error of a path at which no volume was opened. A file without a volume on a mounted volume was
+/// probably named as a part of that.
+fn no_volume(path: &Path, error: Error) -> anyhow::Error {
+    let is_short = || fs::metadata(path).is_ok_and(|file| file.len() < SUPERBLOCK_BYTES as u64);
+    let is_empty = matches!(error, Error::Corruption(Corruption::SuperblockMagic { .. }));
+    let shown = path.display();
+    if let Some(mounted) = mounts::holding_file(path)
+        && (is_empty || is_short())
+    {
+        let directory = mounted.directory.display();
+        return anyhow!(
+            "{shown} is a file on the volume that is mounted on {directory}, and contains no volume; \
+             name a directory of the mount"
+        );
+    }
+    anyhow::Error::new(error).context(shown.to_string())
 }
 
 /// The same for a volume that will be served: its journal is open already, and device requests can be

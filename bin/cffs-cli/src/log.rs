@@ -16,7 +16,7 @@ use cffs_web::RecentLog;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tracing::callsite::Identifier;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -35,8 +35,8 @@ mod tests;
 
 /// The socket of journald or syslogd.
 const SYSTEM_LOG: &str = "/dev/log";
-/// Facility daemon, severity notice.
-const PRIORITY: u32 = 3 << 3 | 5;
+/// The facility daemon, in the priority of a message.
+const DAEMON: u32 = 3 << 3;
 /// Other users must not learn which files of a volume are damaged.
 const LOG_MODE: u32 = 0o600;
 
@@ -157,7 +157,7 @@ impl Lines {
         Lines { volume, has_time, limit: Limit::new() }
     }
 
-    fn head(&self, level: tracing::Level, out: &mut Writer<'_>) -> fmt::Result {
+    fn head(&self, level: Level, out: &mut Writer<'_>) -> fmt::Result {
         if self.has_time {
             SystemTime.format_time(out)?;
             out.write_char(' ')?;
@@ -183,7 +183,7 @@ where
             return Ok(());
         };
         if left_out > 0 {
-            self.head(tracing::Level::WARN, &mut out)?;
+            self.head(Level::WARN, &mut out)?;
             writeln!(out, "omitted {left_out} messages like one above")?;
         }
         self.head(*metadata.level(), &mut out)?;
@@ -201,13 +201,34 @@ impl<'a> MakeWriter<'a> for SystemLog {
     type Writer = Message<'a>;
 
     fn make_writer(&'a self) -> Message<'a> {
-        Message { socket: &self.0, text: Vec::new() }
+        self.message(Level::INFO)
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Message<'a> {
+        self.message(*metadata.level())
+    }
+}
+
+impl SystemLog {
+    fn message(&self, level: Level) -> Message<'_> {
+        Message { socket: &self.0, priority: DAEMON | severity(level), text: Vec::new() }
+    }
+}
+
+/// The severity of a message in the syslog protocol (RFC 5424). Administrators set alerts on it.
+fn severity(level: Level) -> u32 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 5,
+        Level::DEBUG | Level::TRACE => 7,
     }
 }
 
 /// A message under construction; sent when it is dropped.
 struct Message<'a> {
     socket: &'a UnixDatagram,
+    priority: u32,
     text: Vec<u8>,
 }
 
@@ -225,7 +246,8 @@ impl Write for Message<'_> {
 impl Drop for Message<'_> {
     fn drop(&mut self) {
         for line in self.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let mut datagram = format!("<{PRIORITY}>cffs[{}]: ", std::process::id()).into_bytes();
+            let mut datagram =
+                format!("<{}>cffs[{}]: ", self.priority, std::process::id()).into_bytes();
             datagram.extend_from_slice(line);
             // A failure of the log itself cannot be reported anywhere.
             let _ = self.socket.send(&datagram);

@@ -228,6 +228,12 @@ pub fn holding(directory: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(all.into_iter().rev().find(is_it))
 }
 
+/// The mount on which a file is that may not exist.
+pub fn holding_file(path: &Path) -> Option<Mounted> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    holding(above.unwrap_or(Path::new("."))).ok().flatten()
+}
+
 /// Fails if a path passes through a mount whose server is stopped, since accessing it would block.
 pub fn passable(path: &Path) -> anyhow::Result<()> {
     walk(path, &all().unwrap_or_default(), &answers).map(drop)

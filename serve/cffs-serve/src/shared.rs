@@ -5,6 +5,7 @@
 //!   unmounted     ──▶ Companion::end: the companion server finishes its calls ──▶ Volume::close
 //! ```
 
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,6 +147,29 @@ pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
         volume.release(found.ino, 1);
     }
     Ok(found)
+}
+
+/// Whether the volume or its device caused an error, not the caller.
+pub fn is_fault(error: &Error) -> bool {
+    matches!(error, Error::Io(_) | Error::Corruption(_))
+}
+
+/// Logs the error of an operation if it is a fault: the log has only faults with the priority *error*.
+pub fn log_fault(operation: &str, error: &Error) {
+    if is_fault(error) {
+        tracing::error!(operation, %error, "failed");
+    }
+}
+
+/// The name of a user in /etc/passwd; "user" and the number without one.
+pub fn user_name(uid: u32) -> String {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| format!("user {uid}"))
 }
 
 /// Runs front ends while other threads do the volume's background work: writing due epochs, and reading

@@ -7,7 +7,7 @@ use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 
-use crate::served::control::{Control, Question, Request};
+use crate::served::control::{Control, Question, Request, refusal_text};
 use crate::served::recording::Ask;
 use crate::served::shutdown::{ShutdownReport, ShutdownReports};
 use crate::served::{Served, closing};
@@ -31,7 +31,7 @@ pub fn listen(served: &Arc<Served>) -> io::Result<()> {
             };
         }
         let answer = answer(&control, &served.volume(), message);
-        answer.unwrap_or_else(|error| Reply::Error(error.to_string()))
+        answer.unwrap_or_else(|error| Reply::Error(refusal_text(&error)))
     })
 }
 

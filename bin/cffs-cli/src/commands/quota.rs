@@ -121,7 +121,12 @@ impl QuotaCommand {
                 target.change(Request::RemoveQuota, |volume, dir| Quotas::of(volume).remove(dir))
             }
             What::Get { target, json } => {
-                let quota = target.get()?.context("the directory has no quota")?;
+                let none = || {
+                    target.named(anyhow!(
+                        "neither it nor a directory above has a quota; cffs quota list shows all quotas"
+                    ))
+                };
+                let quota = target.get()?.ok_or_else(none)?;
                 if *json { output::json(&quota) } else { print(&[quota]) }
             }
             What::List { target, json } => {
@@ -137,6 +142,27 @@ impl Target {
         self.path.as_ref().map_or(&b"/"[..], |path| path.as_os_str().as_bytes())
     }
 
+    /// An error about the path, which is named if the target does not contain it.
+    fn named(&self, error: anyhow::Error) -> anyhow::Error {
+        match &self.path {
+            Some(path) => error.context(printable(path.as_os_str().as_bytes())),
+            None => error,
+        }
+    }
+
+    /// The error of a request about the path.
+    fn refusal(&self, error: Error) -> anyhow::Error {
+        self.named(match error {
+            Error::NoAttribute => anyhow!(
+                "no quota was set on it; cffs quota list shows the directories that have one"
+            ),
+            Error::NotDirectory => anyhow!(
+                "it is not a directory; a quota belongs to a directory and counts everything below it"
+            ),
+            error => error.into(),
+        })
+    }
+
     fn change(
         &self,
         request: Request,
@@ -145,8 +171,10 @@ impl Target {
         if let Some(mounted) = names::mounted(&self.target)? {
             let directory = mounted.join(self.path.as_deref())?;
             return match control::request(&directory, request) {
-                Err(AskError::Refused(why)) if why == Error::NoAttribute.to_string() => {
-                    Err(has_no_own())
+                Err(AskError::Refused(why)) => {
+                    let mut known = [Error::NoAttribute, Error::NotDirectory].into_iter();
+                    let known = known.find(|error| error.to_string() == why);
+                    Err(known.map_or_else(|| anyhow!(why), |error| self.refusal(error)))
                 }
                 done => Ok(done?),
             };
@@ -158,10 +186,7 @@ impl Target {
         let done = change(files.volume(), node.ino());
         drop(node);
         let closed = files.volume().close();
-        match done {
-            Err(Error::NoAttribute) => return Err(has_no_own()),
-            done => done?,
-        }
+        done.map_err(|error| self.refusal(error))?;
         closed.context("the quota is changed, but closing the volume failed")
     }
 
@@ -177,10 +202,6 @@ impl Target {
             quota => Ok(Some(QuotaStatus::from(&quota?))),
         }
     }
-}
-
-fn has_no_own() -> anyhow::Error {
-    anyhow!("the directory has no quota of its own")
 }
 
 fn list(target: &Path) -> anyhow::Result<Vec<QuotaStatus>> {

@@ -77,7 +77,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs: Option<SocketAddr>,
     /// A directory of the volume, and its clients and options; see below. By default / for this machine.
-    #[arg(long, value_name = "PATH[:OPTIONS]")]
+    #[arg(long, value_name = "PATH[:OPTIONS]", requires = "nfs")]
     pub export: Vec<Export>,
     /// Options for the volume, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
@@ -258,7 +258,10 @@ impl Serve {
         if self.exports {
             let mut shown = control::ask(&self.source, Question::Exports).with_context(place)?;
             let Some(fields) = shown.as_object_mut() else {
-                bail!("{}: not served by NFS", place());
+                bail!(
+                    "{}: not served by NFS; exports need a server that was started with --nfs",
+                    place()
+                );
             };
             fields.remove("refusal");
             output::key_values(&shown)?;
@@ -349,7 +352,7 @@ pub(super) fn bind(
     }
     Server::bind(Arc::clone(volume), address, exports, observer).map_err(|error| {
         let what = match &error {
-            BindError::Volume(_) => "exporting: is each --export a directory of the volume?",
+            BindError::Volume(_) => "exporting (--export)",
             BindError::Listen(..) => "serving by NFS",
         };
         anyhow::Error::new(error).context(what)
@@ -380,7 +383,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         cache_bytes: options.open.cache_bytes,
         transport: match address {
             Some(address) => format!("NFS at {address}"),
-            None => String::from("none: only a page"),
+            None => String::from("only the page (--web), without NFS"),
         },
         mount_type: String::from("not mounted"),
         started: Identity::now(),

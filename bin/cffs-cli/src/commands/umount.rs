@@ -1,6 +1,5 @@
 //! `cffs umount`: unmounts, and returns when the image is complete: fully written, marked clean and closed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -11,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use cffs_serve::served::Identity;
 use cffs_serve::served::control::{self, AskError};
 use cffs_serve::served::shutdown::{Heard, ShutdownListener};
+use cffs_serve::shared::user_name;
 use clap::Args;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -264,21 +264,11 @@ fn may_unmount(directory: &Path) -> anyhow::Result<()> {
             bail!("root has mounted {directory}; only root may unmount it")
         }
         Some(uid) if uid != rustix::process::getuid().as_raw() => {
-            let name = user_name(uid).unwrap_or_else(|| format!("user {uid}"));
+            let name = user_name(uid);
             bail!("{name} has mounted {directory}; only {name} and root may unmount it")
         }
         _ => Ok(()),
     }
-}
-
-/// The name of a user in /etc/passwd.
-fn user_name(uid: u32) -> Option<String> {
-    let users = fs::read_to_string("/etc/passwd").ok()?;
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    })
 }
 
 /// Unmounts for an ordinary user, with a set-user-id program; false if the directory is busy.

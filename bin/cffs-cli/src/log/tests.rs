@@ -85,6 +85,29 @@ fn a_name_does_not_begin_another_line() {
     assert!(text.contains(r"i\nERROR other: forged \u{1b}[2J"), "{text}");
 }
 
+/// Regression: the system's log got each message with the severity *notice*, so that no filter found errors.
+#[test]
+fn the_system_log_gets_the_severity_of_a_message() {
+    let (ours, theirs) = UnixDatagram::pair().expect("sockets");
+    let subscriber = tracing_subscriber::fmt()
+        .event_format(Lines::new(PathBuf::from("v"), false))
+        .with_writer(SystemLog(ours))
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::error!("failed");
+        tracing::warn!("doubtful");
+        tracing::info!("closed");
+    });
+    let expected =
+        [("<27>", "ERROR v: failed"), ("<28>", "WARN v: doubtful"), ("<29>", "v: closed")];
+    for (priority, text) in expected {
+        let mut message = [0; 256];
+        let len = theirs.recv(&mut message).expect("sent");
+        let message = String::from_utf8_lossy(&message[..len]).into_owned();
+        assert!(message.starts_with(priority) && message.ends_with(text), "{message}");
+    }
+}
+
 #[test]
 fn a_repeated_message_does_not_fill_the_log() {
     let text = logged("v", || {

@@ -12,6 +12,8 @@ use cffs::vfs::types::{
 use fuse_ring::Errno;
 use fuse_ring::protocol::{self, Context, Create, Entry, FileHandle, NodeId, OpenFlags, Opened};
 
+use crate::shared::log_fault;
+
 #[cfg(test)]
 mod tests;
 
@@ -39,12 +41,10 @@ pub fn ino(node: NodeId) -> InodeNo {
     InodeNo(node.0)
 }
 
-/// The error number for the kernel. Logs errors that the caller did not cause.
+/// The error number for the kernel. Logs faults.
 pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
     move |error| {
-        if matches!(error, Error::Io(_) | Error::Corruption(_)) {
-            tracing::error!(operation, %error, "failed");
-        }
+        log_fault(operation, &error);
         Errno::from_raw_os_error(vfs::errno(&error))
     }
 }

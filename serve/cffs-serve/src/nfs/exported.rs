@@ -44,7 +44,8 @@ impl Exported {
     ///
     /// # Errors
     ///
-    /// `ENOENT` and `ENOTDIR` if an export is not a directory; errors of [`Handles::of`].
+    /// [`Error::Unsupported`] if an export is not a directory; errors of [`Exported::add`] and
+    /// [`Handles::of`].
     pub fn new(
         volume: Arc<Volume>,
         exports: Vec<Export>,
@@ -54,7 +55,15 @@ impl Exported {
         let mut verifier = [0; 8];
         random(&mut verifier)?;
         let exported = Exported::nothing(volume, handles, observer, verifier);
-        exports.into_iter().try_for_each(|export| exported.add(export))?;
+        for export in exports {
+            let path = export.path.clone();
+            exported.add(export).map_err(|error| match error {
+                Error::NotFound | Error::NotDirectory => Error::Unsupported(format!(
+                    "{path}: {error}; an export is a directory of the volume"
+                )),
+                error => error,
+            })?;
+        }
         Ok(exported)
     }
 
@@ -173,7 +182,9 @@ impl Exported {
         let of_all = self.directories().into_iter().filter(below);
         let directory = of_all.max_by_key(|directory| directory.export.path.len());
         let directory = directory.ok_or(Status::NoEnt)?;
-        if !directory.export.admits(address, port) {
+        if let Some(why) = directory.export.hindrance(address, port) {
+            let export = &directory.export.path;
+            tracing::info!(%address, port, export, "a client may not mount: {why}");
             return Err(Status::Access);
         }
         let rest = &path[directory.export.path.trim_end_matches('/').len()..];

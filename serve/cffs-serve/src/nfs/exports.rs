@@ -130,12 +130,23 @@ impl Export {
 
     /// Whether a client at this address may call.
     pub fn admits(&self, address: IpAddr, port: u16) -> bool {
+        self.hindrance(address, port).is_none()
+    }
+
+    /// Why a client at this address may not call, and the option that admits it.
+    pub fn hindrance(&self, address: IpAddr, port: u16) -> Option<&'static str> {
         let address = address.to_canonical();
         let is_known = match &self.networks[..] {
             [] => address.is_loopback(),
             networks => networks.iter().any(|network| network.has(address)),
         };
-        is_known && (!self.secure || port < PORTS_OF_ROOT)
+        if !is_known {
+            return Some("the options of this --export do not name its address");
+        }
+        let is_unknown_user = self.secure && port >= PORTS_OF_ROOT;
+        is_unknown_user.then_some(
+            "it calls from a port above 1023, which this --export admits only with the option insecure",
+        )
     }
 
     /// The user that a caller is mapped to.

@@ -150,7 +150,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`BindError`]; for an export that is no directory, [`BindError::Volume`].
+    /// [`BindError`]; for an export that is not a directory, [`BindError::Volume`].
     pub fn bind(
         volume: Arc<Volume>,
         address: SocketAddr,

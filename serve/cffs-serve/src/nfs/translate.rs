@@ -6,12 +6,12 @@ use cffs::format::inode::FileType;
 use cffs::vfs::types::{self, Attr};
 use nfs_wire::nfs::{self, Attributes, Before, SetAttributes, Status, Time};
 
-/// The status of an error. Logs errors that the caller did not cause.
+use crate::shared::log_fault;
+
+/// The status of an error. Logs faults.
 pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
     move |error| {
-        if matches!(error, Error::Io(_) | Error::Corruption(_)) {
-            tracing::error!(operation, %error, "failed");
-        }
+        log_fault(operation, &error);
         match error {
             Error::Io(_) | Error::Corruption(_) | Error::Detached(_) | Error::Answered { .. } => {
                 Status::Io

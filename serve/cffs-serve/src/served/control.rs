@@ -46,7 +46,7 @@ pub use super::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, S
 use super::{Identity, Served};
 use crate::access::User;
 use crate::describe;
-use crate::shared::{Exports, Observer};
+use crate::shared::{Exports, Observer, is_fault};
 
 mod client;
 mod refusals;
@@ -61,6 +61,7 @@ pub use client::{
     request_of_server, restart, scrub_status, scrub_status_of_server, sync, trim,
 };
 use refusals::Refusals;
+pub(crate) use refusals::text as refusal_text;
 pub(crate) use reporting::Piece;
 use reporting::Reports;
 pub use request::Request;
@@ -430,19 +431,20 @@ impl Control {
         &self,
         change: impl FnOnce(&dyn Exports) -> std::result::Result<(), String>,
     ) -> Result<()> {
-        const WITHOUT: Error = Error::Invalid("the volume is not served by NFS");
+        const WITHOUT: Error =
+            Error::Invalid("not served by NFS; exports need a server that was started with --nfs");
         let exports = self.served.exports().ok_or(WITHOUT)?;
         change(exports).map_err(|why| {
-            tracing::error!("the exports stay as they are: {why}");
+            tracing::info!("the exports stay as they are: {why}");
             Error::Invalid("the server's log says what is wrong with the export")
         })
     }
 }
 
-/// Logs the reason of a failure, since the caller gets only an error number.
+/// Logs why a request failed. A request that the volume cannot fulfil is not a fault of the volume.
 fn logged<T>(what: &str, result: Result<T>) -> Result<T> {
-    if let Err(error) = &result {
-        tracing::error!(%error, "{what} failed");
-    }
-    result
+    result.inspect_err(|error| match is_fault(error) {
+        true => tracing::error!(%error, "{what} failed"),
+        false => tracing::info!(%error, "{what} was refused"),
+    })
 }

@@ -117,7 +117,7 @@ pub fn next(path: &Path) -> Result<Recorded, AskError> {
 
 fn ask(path: &Path, name: &str) -> Result<Vec<u8>, AskError> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    match lgetxattr(path, name, &mut value).map_err(AskError::from_errno) {
+    match lgetxattr(path, name, &mut value).map_err(AskError::of_owner_at(path)) {
         Ok(len) => {
             value.truncate(len);
             Ok(value)

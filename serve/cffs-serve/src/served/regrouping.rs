@@ -14,6 +14,7 @@ use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turn
 use serde::{Deserialize, Serialize};
 
 use super::{Stage, job};
+use crate::shared::log_fault;
 
 #[cfg(test)]
 mod tests;
@@ -243,7 +244,7 @@ impl Regrouping {
         let stage = if stopped { Stage::Stopped } else { Stage::Done };
         let mut status = RegroupStatus::new(stage, result.as_ref().unwrap_or(&last));
         if let Err(error) = &result {
-            tracing::error!(%error, "regrouping failed");
+            log_fault("regrouping", error);
             status.failure = Some(error.to_string());
         }
         *self.lock() = status;

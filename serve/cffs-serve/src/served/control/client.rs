@@ -8,6 +8,7 @@ use rustix::fs::{
     StatVfsMountFlags, XattrFlags, getxattr, lgetxattr, lsetxattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::layout::LayoutReport;
 use crate::served::{CheckStatus, Identity, RegroupStatus, ScrubStatus};
+use crate::shared::user_name;
 use crate::socket::{self, Message, Reply};
 
 /// How often a request of several calls is made if the server is replaced between them.
@@ -66,7 +68,7 @@ pub fn trim(directory: &Path, least_bytes: u64) -> Result<u64, AskError> {
     }
     let mut value = vec![0; VALUE_BYTES_MAX];
     let len = getxattr(directory, format!("{TRIM}{least_bytes}"), &mut value)
-        .map_err(AskError::from_errno)?;
+        .map_err(AskError::of_owner_at(directory))?;
     serde_json::from_slice(&value[..len]).map_err(|_| AskError::NotMounted)
 }
 
@@ -82,7 +84,7 @@ pub fn ask(path: &Path, question: Question) -> Result<Value, AskError> {
         return ask_server_of(path, question);
     }
     let mut value = vec![0; VALUE_BYTES_MAX];
-    match lgetxattr(path, question.name(), &mut value).map_err(AskError::from_errno) {
+    match lgetxattr(path, question.name(), &mut value).map_err(AskError::of_owner_at(path)) {
         Ok(len) => {
             value.truncate(len);
             serde_json::from_slice(&value).map_err(|_| AskError::NotMounted)
@@ -190,7 +192,7 @@ fn report(directory: &Path, what: Report<'_>) -> Result<Vec<u8>, AskError> {
         match pieces(directory, what, random()?) {
             // A server that was replaced meanwhile does not know the report.
             Err(Errno::INVAL) if attempts.next().is_some() => {}
-            Err(errno) => return Err(AskError::from_errno(errno)),
+            Err(errno) => return Err(AskError::of_owner_at(directory)(errno)),
             Ok(report) => return Ok(report),
         }
     }
@@ -300,7 +302,7 @@ pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
         // The kernel passes on only the error number of the answer.
         let why = ask(path, Question::Refusals).ok();
         let why = why.and_then(|said| refusals::reason(&said, name, &value));
-        why.map_or_else(|| AskError::from_errno(errno), AskError::Refused)
+        why.map_or_else(|| AskError::of_owner_at(path)(errno), AskError::Refused)
     })
 }
 
@@ -356,6 +358,9 @@ pub enum AskError {
     /// The server's program was replaced, and serves the mount, but no longer the page.
     #[error("restarted, but the page has ended: {0}")]
     WithoutPage(String),
+    /// Only root and this user, who mounted the volume, may make the query or request.
+    #[error("{}", only_for(*.0))]
+    NotPermitted(u32),
     /// The server has ended without an unmount.
     #[error("its server has ended; remove the mount with cffs umount")]
     Dead,
@@ -372,5 +377,33 @@ impl AskError {
             Errno::ROFS => AskError::ReadOnly,
             errno => AskError::Failed(errno.into()),
         }
+    }
+
+    /// The same for a query or request at `path` that may be only for root and the user who mounted the
+    /// volume.
+    pub(in crate::served) fn of_owner_at(path: &Path) -> impl Fn(Errno) -> AskError {
+        move |errno| {
+            let user = || server_user(path).filter(|uid| ![0, *uid].contains(&geteuid().as_raw()));
+            match (errno == Errno::PERM).then(user).flatten() {
+                Some(uid) => AskError::NotPermitted(uid),
+                // Root and that user get this error for another reason, such as an immutable directory.
+                None => AskError::from_errno(errno),
+            }
+        }
+    }
+}
+
+/// The user that the server of the volume at `path` runs as.
+fn server_user(path: &Path) -> Option<u32> {
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    let len = lgetxattr(path, Question::Info.name(), &mut value).ok()?;
+    let mut info: Value = serde_json::from_slice(&value[..len]).ok()?;
+    Some(serde_json::from_value::<Identity>(info["server"].take()).ok()?.uid)
+}
+
+fn only_for(uid: u32) -> String {
+    match uid {
+        0 => String::from("only root, who mounted the volume, may do this"),
+        uid => format!("only root and {}, who mounted the volume, may do this", user_name(uid)),
     }
 }

@@ -30,11 +30,7 @@ pub(super) struct Refusals(Mutex<VecDeque<Refusal>>);
 impl Refusals {
     /// Records why setting the attribute to this value failed.
     pub fn add(&self, name: &'static str, value: &str, why: &Error) {
-        let why = match why {
-            // Without the error's prefix, which only repeats the error number.
-            Error::Invalid(why) => (*why).to_owned(),
-            why => why.to_string(),
-        };
+        let why = text(why);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT_MAX {
             kept.pop_front();
@@ -48,6 +44,14 @@ impl Refusals {
             |Refusal { name, value, why }| json!({ "name": name, "value": value, "why": why }),
         );
         described.collect()
+    }
+}
+
+/// The error for the caller, without the prefix that only repeats the error number.
+pub fn text(why: &Error) -> String {
+    match why {
+        Error::Invalid(why) => (*why).to_owned(),
+        why => why.to_string(),
     }
 }
 
