@@ -186,8 +186,14 @@ pub fn again<T>(
                 return outcome;
             }
         };
-        if patience.is_some_and(|patience| began.elapsed() >= patience) {
+        if let Some(patience) = patience.filter(|patience| began.elapsed() >= *patience) {
             counter.retries_no_more();
+            let seconds = patience.as_secs();
+            tracing::warn!(
+                object = name,
+                seconds,
+                "no longer asking the store: its time (soft=) is over"
+            );
             return Err(error);
         }
         counter.retries(&error);

@@ -29,7 +29,7 @@ use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
 use crate::mirror::{Directory, Done, Image, Listed, Mirror, Source};
 use crate::output::{self, counted, note, printable, say};
-use crate::{first_publish, image, keys, names, progress, size};
+use crate::{first_publish, image, keys, names, progress, size, tree};
 
 /// The exit code after an interrupt, by the convention of shells.
 const EXIT_CODE: i32 = 130;
@@ -50,8 +50,9 @@ const EXIT_CODE: i32 = 130;
 /// With --since, the tree is one of a C-FFS volume with this mark, and only what changed since then is
 /// compared: all files that cffs changes lists are copied, also if only extended attributes have changed. The
 /// mark must have been set before the publishing of the last version of this tree began, or changes before
-/// the mark can be missing, and only cffs publish may have changed the volume since. A mark that is younger
-/// than all versions is refused.
+/// the mark can be missing, and only cffs publish may have changed the volume since. A mark is refused unless
+/// a version was made in a later second. No other times are compared: changes in the second in which the mark
+/// was set are exact.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -162,8 +163,8 @@ impl Publish {
         let last = published.map(|version| seconds(version.made)).max();
         if last.is_none_or(|last| (last as i64) <= set_at) {
             bail!(
-                "no version was published after the mark {since} was set, so changes before it may be \
-                 missing; publish without --since"
+                "no version was published after the mark {since} was set, in a later second, so changes \
+                 before it may be missing; publish without --since"
             );
         }
         Ok(())
@@ -260,7 +261,10 @@ impl Publish {
                 })
             }
             From::Directory(directory) => mirror(directory),
-            From::Image(image) => mirror(image),
+            From::Image(image) => {
+                let read = image.files().clone();
+                tree::reading_ahead(&read, || mirror(image))
+            }
         }
     }
 
