@@ -29,7 +29,7 @@ use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
 use crate::mirror::{Directory, Done, Image, Listed, Mirror, Source};
 use crate::output::{self, counted, note, printable, say};
-use crate::{first_publish, image, keys, names, progress, size, tree};
+use crate::{first_publish, image, keys, names, progress, size};
 
 /// The exit code after an interrupt, by the convention of shells.
 const EXIT_CODE: i32 = 130;
@@ -261,10 +261,7 @@ impl Publish {
                 })
             }
             From::Directory(directory) => mirror(directory),
-            From::Image(image) => {
-                let read = image.files().clone();
-                tree::reading_ahead(&read, || mirror(image))
-            }
+            From::Image(image) => mirror(image),
         }
     }
 

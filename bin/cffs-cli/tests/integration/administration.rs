@@ -242,7 +242,7 @@ fn impossible_changes_are_refused() {
     let long = "x".repeat(65);
     let said = fail(1, scratch.cffs(["tune", "--label", &long]).arg(scratch.image()));
     assert!(said.contains("more than 64"), "{said}");
-    let said = fail(1, scratch.cffs(["tune", "--reserve", "51%"]).arg(scratch.image()));
+    let said = fail(1, scratch.cffs(["tune", "--reserve", "50%"]).arg(scratch.image()));
     assert!(said.contains("more than half") && said.contains("up to "), "{said}");
     let said = fail(1, scratch.cffs(["grow"]).arg(scratch.image()).arg("255M"));
     assert!(said.contains("do not shrink"), "{said}");

@@ -62,7 +62,7 @@ fn look(
     options: &CopyOptions,
     observer: &dyn Observer,
 ) -> Result<Survey, CopyError> {
-    survey(files, files.volume().into(), source, target, options, observer)
+    survey(files, SurveyedVolume::from(&**files.volume()), source, target, options, observer)
 }
 
 fn free_bytes(files: &Files) -> u64 {
