@@ -229,7 +229,7 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
 
-nfs-recovery: ## Crash C-FFS, ext4 and XFS under load, and recover them (needs root; 15 minutes)
+nfs-recovery: ## Crash C-FFS, ext4 and XFS under load, and recover them (needs root; half an hour)
 	scripts/nfs-recovery.sh
 
 scale: ## Measure how costs grow with clients, names, files and volumes (needs root; ten minutes)

@@ -3,8 +3,8 @@
 # to that of logging file systems.
 # scripts/nfs_recovery.py does that and has the details; this script builds the programs that it needs.
 #
-#   scripts/nfs-recovery.sh [--quick | --journal | --only c-ffs|peers]
-#                                   (root; whole, it takes a quarter of an hour and 6 GB of memory)
+#   scripts/nfs-recovery.sh [--quick | --journal | --only c-ffs|peers|reads]
+#                                   (root; whole, it takes half an hour and 6 GB of memory)
 #
 # The whole run writes docs/performance/nfs-recovery.md, --only a section of it; a quick one prints tables of
 # small volumes; --journal, how much of a journal is overtaken under that load.

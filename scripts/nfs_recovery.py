@@ -6,7 +6,7 @@ what it does. C-FFS is served by `cffs serve`, whose clients use NFS; the server
 recovers the volume. ext4 and XFS are mounted, and an ioctl shuts them down without writing their logs; the
 next mount recovers them.
 
-usage: nfs_recovery.py [--quick | --journal | --only c-ffs|peers]
+usage: nfs_recovery.py [--quick | --journal | --only c-ffs|peers|reads]
        (as root; CFFS and CFFS_BENCH name the programs)
 
 Writes docs/performance/nfs-recovery.md, with --only a section of it. With --quick it prints tables of small
@@ -37,6 +37,10 @@ CFFS, BENCH = os.environ["CFFS"], os.environ["CFFS_BENCH"]
 SCRATCH = "/dev/shm"
 REPORT = pathlib.Path("docs/performance/nfs-recovery.md")
 CLIENTS = 64
+# The load changes files in this many directories, which are spread evenly over the tree.
+DIRECTORIES = 100
+# Longer than the 30 s between checkpoints of C-FFS, the 5 s of ext4's commits and the 30 s of XFS's log.
+SECONDS = 45
 BLOCK = 4096
 GIB = 1 << 30
 
@@ -70,6 +74,16 @@ def ustar_header(name, mode, size, kind):
     return bytes(head)
 
 
+def directory_of(number):
+    """The directory of a file of the tree: a hundred files in each, a hundred of them in one above."""
+    return f"{number // 10_000:03}", f"{number // 100 % 100:03}"
+
+
+def changed_directories(files):
+    """The directories that the load changes."""
+    return [directory_of(number) for number in range(0, files, max(100, files // DIRECTORIES))]
+
+
 def make_tree(files, *extract):
     """A hundred files in a directory, a hundred directories in one above it; files of 0 to 8 KiB."""
     unpack = subprocess.Popen(extract, stdin=subprocess.PIPE)
@@ -77,9 +91,10 @@ def make_tree(files, *extract):
     data = rng.randbytes(8192)
     with unpack.stdin as archive:
         for number in range(files):
-            top, middle = f"{number // 10_000:03}/", f"{number // 10_000:03}/{number // 100 % 100:03}/"
+            top, below = directory_of(number)
+            middle = f"{top}/{below}/"
             if number % 10_000 == 0:
-                archive.write(ustar_header(top, 0o755, 0, b"5"))
+                archive.write(ustar_header(f"{top}/", 0o755, 0, b"5"))
             if number % 100 == 0:
                 archive.write(ustar_header(middle, 0o755, 0, b"5"))
             size = min(8192, int(rng.lognormvariate(7.2, 1.2)))
@@ -91,61 +106,87 @@ def make_tree(files, *extract):
 
 
 class Served:
-    """The root of a volume that is served by NFS. Changes are durable when they are answered."""
+    """A volume that is served by NFS. Changes are durable when they are answered."""
 
     def __init__(self, port):
         self.client = nfs_client.Client(port)
-        self.root = self.client.root()
 
-    def create(self, name, contents):
-        file = self.client.create(self.root, name)
+    def directories(self, files):
+        root = self.client.root()
+        tops = {top: self.client.lookup(root, top.encode()) for top, _ in changed_directories(files)}
+        return [self.client.lookup(tops[top], below.encode()) for top, below in changed_directories(files)]
+
+    def create(self, directory, name, contents):
+        file = self.client.create(directory, name)
         self.write(file, contents)
         return file
 
     def write(self, file, contents):
         self.client.write(file, 0, contents, nfs_client.FILE_SYNC)
 
-    def remove(self, name, _):
-        self.client.remove(self.root, name)
+    def remove(self, directory, name):
+        self.client.remove(directory, name)
+
+    def read(self, number):
+        file = self.client.root()
+        for name in (*directory_of(number), f"file-{number:07}"):
+            file = self.client.lookup(file, name.encode())
+        self.client.read(file, 8192)
 
     def close(self):
         self.client.close()
 
 
 class Mounted:
-    """The root of a mounted volume. Makes each change durable, as a server of NFS must."""
+    """A mounted volume. Makes each change durable, as a server of NFS must."""
 
     def __init__(self, at):
-        self.root = os.open(at, os.O_RDONLY | os.O_DIRECTORY)
+        self.at = at
 
-    def create(self, name, contents):
-        self.write(name, contents)
-        os.fsync(self.root)
-        return name
+    def directories(self, files):
+        """Paths: an open directory would keep the volume from being unmounted."""
+        return [os.path.join(self.at, *names) for names in changed_directories(files)]
 
-    def write(self, name, contents):
-        file = os.open(name, os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=self.root)
+    def create(self, directory, name, contents):
+        file = os.path.join(directory, name.decode())
+        self.write(file, contents)
+        self.make_durable(directory)
+        return file
+
+    def write(self, file, contents):
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            os.write(file, contents)
-            os.fsync(file)
+            os.write(opened, contents)
+            os.fsync(opened)
         finally:
-            os.close(file)
+            os.close(opened)
 
-    def remove(self, name, _):
-        os.unlink(name, dir_fd=self.root)
-        os.fsync(self.root)
+    def remove(self, directory, name):
+        os.unlink(os.path.join(directory, name.decode()))
+        self.make_durable(directory)
+
+    def make_durable(self, directory):
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+    def read(self, number):
+        pathlib.Path(self.at, *directory_of(number), f"file-{number:07}").read_bytes()
 
     def close(self):
-        os.close(self.root)
+        pass
 
 
 class Load(threading.Thread):
     """A client that keeps to a rate while it can: of four operations two make files of 4 KiB, one writes, and
-    one removes. All are durable when they are answered."""
+    one removes, in one of the directories at random. All are durable when they are answered."""
 
-    def __init__(self, connect, number, rate, prefix):
+    def __init__(self, connect, directories, number, rate, prefix):
         super().__init__(daemon=True)
         self.connect, self.number, self.rate, self.prefix = connect, number, rate, prefix
+        self.directories = directories
         self.seconds, self.ended = [], threading.Event()
 
     def run(self):
@@ -162,26 +203,72 @@ class Load(threading.Thread):
             kind, called = done % 4, time.monotonic()
             if kind < 2 or len(made) < 2:
                 name = b"load-%d-%d-%d" % (self.prefix, self.number, done)
-                made.append((name, volume.create(name, contents)))
+                directory = rng.choice(self.directories)
+                made.append((directory, name, volume.create(directory, name, contents)))
             elif kind == 2:
-                volume.write(rng.choice(made)[1], contents)
+                volume.write(rng.choice(made)[2], contents)
             else:
-                volume.remove(*made.pop(rng.randrange(len(made))))
+                directory, name, _ = made.pop(rng.randrange(len(made)))
+                volume.remove(directory, name)
             self.seconds.append(time.monotonic() - called)
 
 
-def loaded(connect, rate, seconds, prefix, crash):
-    """Has clients change a volume until it crashes. Returns the sorted times of their operations."""
-    clients = [Load(connect, number, rate / CLIENTS, prefix) for number in range(CLIENTS if rate else 0)]
-    for client in clients:
-        client.start()
-    time.sleep(seconds)
-    times = [list(client.seconds) for client in clients]
-    crash()
-    for client in clients:
-        client.ended.set()
-        client.join()
-    return sorted(second for each in times for second in each)
+class Reader(threading.Thread):
+    """Reads files of the tree at random, ten in a second, and measures each read."""
+
+    RATE = 10
+
+    def __init__(self, connect, files):
+        super().__init__(daemon=True)
+        self.connect, self.files = connect, files
+        self.seconds, self.ended = [], threading.Event()
+
+    def run(self):
+        rng, begun = random.Random(2), time.monotonic()
+        with contextlib.suppress(OSError), contextlib.closing(self.connect()) as volume:
+            while not self.ended.wait(max(0, begun + len(self.seconds) / self.RATE - time.monotonic())):
+                called = time.monotonic()
+                volume.read(rng.randrange(self.files))
+                self.seconds.append(time.monotonic() - called)
+
+
+class Experiment:
+    """A load that ends in a crash."""
+
+    def __init__(self, files, rate, seconds, prefix, with_reader=False):
+        self.files, self.rate, self.seconds, self.prefix = files, rate, seconds, prefix
+        self.with_reader = with_reader
+        # Times of changes, and of reads.
+        self.changes, self.reads = [], []
+
+    def run(self, connect, crash):
+        """Has clients change a volume until it crashes."""
+        clients, readers = [], []
+        if self.rate:
+            with contextlib.closing(connect()) as volume:
+                directories = volume.directories(self.files)
+            clients = [Load(connect, directories, number, self.rate / CLIENTS, self.prefix)
+                       for number in range(CLIENTS)]
+        if self.with_reader:
+            readers = [Reader(connect, self.files)]
+        for client in clients + readers:
+            client.start()
+        time.sleep(self.seconds)
+        self.changes = sorted(second for client in clients for second in list(client.seconds))
+        self.reads = sorted(second for reader in readers for second in list(reader.seconds))
+        # A reader has no file open while a volume is unmounted.
+        for reader in readers:
+            reader.ended.set()
+            reader.join()
+        crash()
+        for client in clients:
+            client.ended.set()
+            client.join()
+
+
+def milliseconds(times):
+    """The mean and the 99th percentile of sorted times."""
+    return f"{statistics.mean(times) * 1e3:,.1f} | {times[len(times) * 99 // 100] * 1e3:,.0f}"
 
 
 @contextlib.contextmanager
@@ -205,8 +292,8 @@ class CFfs:
         run(CFFS, "mkfs", "-q", *self.options, disk.device)
         make_tree(files, CFFS, "tar", "--extract", disk.device)
 
-    def crash_under_load(self, disk, rate, seconds):
-        """Serves the device, has clients change it, and kills the server. Returns the times of operations."""
+    def crash_under_load(self, disk, experiment):
+        """Serves the device, has clients change it, and kills the server."""
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
@@ -230,7 +317,7 @@ class CFfs:
                     if server.poll() is not None or time.monotonic() > deadline:
                         sys.exit("nfs-recovery: the server cannot be reached")
                     time.sleep(0.05)
-            return loaded(lambda: Served(port), rate, seconds, port, crash)
+            experiment.run(lambda: Served(port), crash)
         finally:
             server.kill()
             server.wait()
@@ -266,16 +353,16 @@ class Kernel:
     def mount(self, disk):
         return ["mount", "-t", self.kind, "-o", "noatime", disk.device, self.at]
 
-    def crash_under_load(self, disk, rate, seconds):
+    def crash_under_load(self, disk, experiment):
         def crash():
             root = os.open(self.at, os.O_RDONLY)
             fcntl.ioctl(root, self.SHUTDOWN, struct.pack("I", self.NO_LOG_FLUSH))
             os.close(root)
 
         run(*self.mount(disk))
-        times = loaded(lambda: Mounted(self.at), rate, seconds, rate, crash)
+        drop_caches()
+        experiment.run(lambda: Mounted(self.at), crash)
         run("umount", self.at)
-        return times
 
     def recovered(self, disk):
         cells = measured(disk, *self.mount(disk))
@@ -290,21 +377,27 @@ class Kernel:
 CHECK_COLUMNS = "reads | writes | MB read | disk s | s"
 
 
-def c_ffs(place, sizes, rates, seconds, journal="none"):
-    """A row of the table for each number of files and each rate."""
-    for files in sizes:
+# Files, and the journal that mkfs makes for a disk of their size.
+C_FFS = [(100_000, "none"), (1_000_000, "none"), (1_000_000, "60M")]
+
+
+def c_ffs(place, volumes, rates, seconds, is_of_the_journal=False):
+    """A row of the table for each volume and each rate."""
+    for files, journal in volumes:
         with tempfile.TemporaryDirectory(dir=place) as below, \
                 Disk(BENCH, below, (files // 250_000 + 1) * GIB, "hdd7200") as disk:
             volume = CFfs(below, journal)
             volume.make(disk, files)
-            for rate in rates:
+            for number, rate in enumerate(rates):
                 disk.become("hdd7200")
-                reached = len(volume.crash_under_load(disk, rate, seconds)) / seconds
+                load = Experiment(files, rate, seconds if rate else 5, number)
+                volume.crash_under_load(disk, load)
+                reached = len(load.changes) / load.seconds
                 recovery, check = volume.recovered(disk), volume.checked(disk)
-                if journal != "none":
+                if is_of_the_journal:
                     yield f"| {files:,} | {rate:,} | {reached:,.0f} | {volume.overtaken:.1f} |"
                     continue
-                yield f"| {files:,} | {rate:,} | {reached:,.0f} | {recovery} | {check} |"
+                yield f"| {files:,} | {journal} | {rate:,} | {reached:,.0f} | {recovery} | {check} |"
 
 
 # Whether the journal is in memory, and the rest of what makes the volume.
@@ -318,22 +411,47 @@ CONFIGURATIONS = {
 }
 
 
+@contextlib.contextmanager
+def configured(place, name, files):
+    """A disk, and a volume of this configuration with a tree of files on it."""
+    is_in_memory, system, argument = CONFIGURATIONS[name]
+    with contextlib.ExitStack() as stack:
+        below = stack.enter_context(tempfile.TemporaryDirectory(dir=place))
+        disk = stack.enter_context(Disk(BENCH, below, 2 * GIB, "hdd7200"))
+        device = stack.enter_context(memory_device(below)) if is_in_memory else None
+        volume = system(below, argument, device)
+        volume.make(disk, files)
+        yield disk, volume
+
+
 def peers(place, files, rates, seconds):
     """A row of the table for each configuration and each rate."""
-    for name, (is_in_memory, system, argument) in CONFIGURATIONS.items():
-        with contextlib.ExitStack() as stack:
-            below = stack.enter_context(tempfile.TemporaryDirectory(dir=place))
-            disk = stack.enter_context(Disk(BENCH, below, 2 * GIB, "hdd7200"))
-            device = stack.enter_context(memory_device(below)) if is_in_memory else None
-            volume = system(below, argument, device)
-            volume.make(disk, files)
+    for name in CONFIGURATIONS:
+        with configured(place, name, files) as (disk, volume):
             for rate in rates:
                 disk.become("hdd7200")
-                times = volume.crash_under_load(disk, rate, seconds)
-                mean, late = statistics.mean(times) * 1e3, times[len(times) * 99 // 100] * 1e3
+                load = Experiment(files, rate, seconds, rate)
+                volume.crash_under_load(disk, load)
                 recovery, check = volume.recovered(disk), volume.checked(disk)
-                yield (f"| {name if rate == rates[0] else ''} | {rate:,} | {len(times) / seconds:,.0f} | "
-                       f"{mean:,.1f} | {late:,.0f} | {recovery} | {check.split(' | ')[-1]} |")
+                yield (f"| {name if rate == rates[0] else ''} | {rate:,} | "
+                       f"{len(load.changes) / seconds:,.0f} | {milliseconds(load.changes)} | {recovery} | "
+                       f"{check.split(' | ')[-1]} |")
+
+
+def reads(place, files, rates, seconds):
+    """A row of the table for each configuration with its journal on the disk, and each rate."""
+    for name, (is_in_memory, _, _) in CONFIGURATIONS.items():
+        if is_in_memory:
+            continue
+        with configured(place, name, files) as (disk, volume):
+            for rate in rates:
+                disk.become("hdd7200")
+                load = Experiment(files, rate, seconds, rate, with_reader=True)
+                volume.crash_under_load(disk, load)
+                volume.recovered(disk)
+                yield (f"| {name if rate == rates[0] else ''} | {len(load.changes) / seconds:,.0f} | "
+                       f"{len(load.reads)} | {load.reads[len(load.reads) // 2] * 1e3:.1f} | "
+                       f"{milliseconds(load.reads)} | {load.reads[-1] * 1e3:,.0f} |")
 
 
 def header(*columns):
@@ -341,39 +459,45 @@ def header(*columns):
     return f"| {titles} |\n|{' ---: |' * (titles.count('|') + 1)}\n"
 
 
-C_FFS_HEADER = header("files | operations/s asked | reached", f"recovery: {CHECK_COLUMNS}",
+C_FFS_HEADER = header("files | journal | operations/s asked | reached", f"recovery: {CHECK_COLUMNS}",
                       f"full check: {CHECK_COLUMNS}")
 PEERS_HEADER = header("", "operations/s asked | reached | mean ms | 99% ms", f"recovery: {CHECK_COLUMNS}",
                       "full check: s")
+READS_HEADER = header("", "changes/s", "reads", "median ms", "mean ms", "99% ms", "longest ms")
 JOURNAL_HEADER = header("files | operations/s asked | reached | overtaken %")
 
 
+def today():
+    return time.strftime("%-d %B %Y")
+
+
 def c_ffs_text(seconds):
-    version = run(CFFS, "--version")
     return f"""\
 # Recovery of an NFS server that was killed under load
 
-Written by `make nfs-recovery`: {machine()}, {version}.
+Written by `make nfs-recovery`: {machine()}, {run(CFFS, "--version")}, {today()}.
 
-The volume is on an emulated disk of 7200 rpm with a write cache. It has files of up to 8 KiB, and is
-served by `cffs serve`. {CLIENTS} clients, each of which waits for its answers, change it for {seconds}
-seconds: half of the operations make files of 4 KiB, a quarter write, and a quarter remove, all durable when
-they are answered. Then the server is killed, and started again with cold caches: `cffs fsck -p` is the
-recovery before it serves. For comparison, `cffs fsck -f -n` is a full check of the same volume. `disk s` is
-how long the disk was busy, `s` the total time.
+The volume is on an emulated disk of 7200 rpm with a write cache. It has files of up to 8 KiB, a hundred in a
+directory, and is served by `cffs serve`. {CLIENTS} clients, each of which waits for its answers, change
+{DIRECTORIES} directories, which are spread evenly over the tree, for {seconds} seconds: half of the
+operations make files of 4 KiB, a quarter write, and a quarter remove, all durable when they are answered.
+Then the server is killed, and started again with cold caches: `cffs fsck -p` is the recovery before it
+serves. For comparison, `cffs fsck -f -n` is a full check of the same volume. `disk s` is how long the disk
+was busy. `s` is the total time, which is longer if the machine does other work. The journal of 60 MiB is the
+one that `mkfs` makes for a rotating disk of this size.
 
 """
 
 
-PEERS_TITLE = "## Next to logging file systems"
+TITLES = {"peers": "## Next to logging file systems", "reads": "## Reads while files are changed"}
 
 
 def peers_text(files, seconds):
     versions = [run(CFFS, "--version"), run("mkfs.ext4", "-V").splitlines()[0], run("mkfs.xfs", "-V")]
     return f"""
-{PEERS_TITLE}
+{TITLES["peers"]}
 
-{machine()}, {'; '.join(versions)}, {time.strftime('%-d %B %Y')}.
+{machine()}, {'; '.join(versions)}, {today()}.
 
 Volumes of 2 GiB with {files:,} files, under the same load for {seconds} seconds. C-FFS is served by NFS as
 above, with a journal of 32 MiB or without one. ext4 and XFS are mounted, and the clients make each change
@@ -385,9 +509,35 @@ counted.
 """
 
 
+def reads_text(files, seconds):
+    return f"""
+{TITLES["reads"]}
+
+{machine()}, {run(CFFS, "--version")}, {today()}.
+
+The same volumes of {files:,} files, without and with the load of 200 operations/s, and a reader that looks up
+and reads a random file of the tree {Reader.RATE} times in a second, for {seconds} seconds from cold caches.
+A run contains many epochs, and a checkpoint of C-FFS, which is made every 30 s.
+
+"""
+
+
+PARTS = ["c-ffs", "peers", "reads"]
+
+
+def replaced(sections):
+    """The report with some sections replaced."""
+    text, old = REPORT.read_text(encoding="utf-8"), {}
+    for part in reversed(PARTS[1:]):
+        text, title, after = text.partition("\n" + TITLES[part])
+        old[part] = title + after
+    old[PARTS[0]] = text
+    return "".join((old | sections)[part] for part in PARTS)
+
+
 def main():
-    mode, parts = sys.argv[1:2], ["c-ffs", "peers"]
-    if sys.argv[1:] not in ([], ["--quick"], ["--journal"], ["--only", "c-ffs"], ["--only", "peers"]):
+    mode, parts = sys.argv[1:2], PARTS
+    if sys.argv[1:] not in ([], ["--quick"], ["--journal"], *(["--only", part] for part in PARTS)):
         sys.exit(__doc__)
     if mode == ["--only"]:
         parts = sys.argv[2:]
@@ -402,21 +552,25 @@ def main():
 
     with tempfile.TemporaryDirectory(prefix="nfs-recovery-", dir=SCRATCH) as place:
         if mode == ["--journal"]:
-            written("journal", JOURNAL_HEADER, c_ffs(place, [5000], [50, 200, 1000], 10, "32M"))
-        elif mode == ["--quick"]:
-            written("c-ffs", C_FFS_HEADER, c_ffs(place, [5000], [0, 200], 2))
+            rows = c_ffs(place, [(5000, "32M")], [50, 200, 1000], 10, is_of_the_journal=True)
+            written("journal", JOURNAL_HEADER, rows)
+            return
+        if mode == ["--quick"]:
+            written("c-ffs", C_FFS_HEADER, c_ffs(place, [(5000, "none")], [0, 200], 2))
             written("peers", PEERS_HEADER, peers(place, 5000, [200], 2))
-        if "c-ffs" in parts and mode in ([], ["--only"]):
-            rows = c_ffs(place, [100_000, 1_000_000], [0, 50, 200, 1000], 10)
-            written("c-ffs", c_ffs_text(10) + C_FFS_HEADER, rows)
-        if "peers" in parts and mode in ([], ["--only"]):
-            rows = peers(place, 100_000, [50, 200, 1000], 10)
-            written("peers", peers_text(100_000, 10) + PEERS_HEADER, rows)
-    if mode in ([], ["--only"]):
-        before, _, after = REPORT.read_text(encoding="utf-8").partition("\n" + PEERS_TITLE)
-        old = {"c-ffs": before, "peers": "\n" + PEERS_TITLE + after}
-        REPORT.write_text("".join((old | sections)[part] for part in old), encoding="utf-8")
-        print(f"written to {REPORT}")
+            written("reads", READS_HEADER, reads(place, 5000, [0, 200], 2))
+            return
+        if "c-ffs" in parts:
+            rows = c_ffs(place, C_FFS, [0, 50, 200, 1000], SECONDS)
+            written("c-ffs", c_ffs_text(SECONDS) + C_FFS_HEADER, rows)
+        if "peers" in parts:
+            rows = peers(place, 100_000, [50, 200, 1000], SECONDS)
+            written("peers", peers_text(100_000, SECONDS) + PEERS_HEADER, rows)
+        if "reads" in parts:
+            rows = reads(place, 100_000, [0, 200], SECONDS)
+            written("reads", reads_text(100_000, SECONDS) + READS_HEADER, rows)
+    REPORT.write_text(replaced(sections), encoding="utf-8")
+    print(f"written to {REPORT}")
 
 
 main()
