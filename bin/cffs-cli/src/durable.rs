@@ -53,7 +53,7 @@ pub fn sync(command: &str, name: &Path, asked: &Path) -> anyhow::Result<()> {
             Some(Outage { seconds, why }) if !was_outage => {
                 was_outage = true;
                 say(&format!(
-                    "waiting for the store, which cannot be reached for {seconds} s: {why}"
+                    "waiting for the store, which has not answered for {seconds} s: {why}"
                 ));
             }
             None if !is_said => say("waiting until the changes are in the store"),

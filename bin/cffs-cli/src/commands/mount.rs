@@ -111,7 +111,10 @@ impl Mount {
     /// Mounts the volume, by default in the background.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
-        mounts::passable(&self.source)?;
+        // A successor has the device open already. The path may lead through the mount that it is to serve.
+        if !successor::is_one() {
+            mounts::passable(&self.source)?;
+        }
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
         options.settle_for(&self.source, self.cache.as_deref(), self.staging.as_deref())?;

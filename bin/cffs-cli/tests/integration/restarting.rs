@@ -227,6 +227,9 @@ fn a_mount_over_its_own_log_is_not_restarted_and_served_as_before() {
     fs::rename(scratch.image(), &hidden).expect("renamed");
     let mut mount = scratch.cffs(["mount", "-o", &format!("fuseblk=no,{}", scratch.log_option())]);
     succeed(mount.arg(&hidden).arg(scratch.mountpoint()));
+    // The kernel asks the server for the name of the image when it is used next.
+    fs::write(&hidden, "another file").expect("written");
+    succeed(scratch.cffs(["rm"]).arg(&hidden));
     restart(&scratch);
     assert_eq!(fs::read(scratch.mountpoint().join("file")).expect("read"), b"contents");
     scratch.umount();

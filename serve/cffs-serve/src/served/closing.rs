@@ -27,10 +27,11 @@ pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
         }
         Some(Failure::Unreachable) => format!(
             "the volume could not be written ({cause}); {lost}; when it can be reached again, run cffs \
-             fsck -p"
+             fsck -p --take-over"
         ),
         Some(Failure::Restorable) => format!(
-            "the volume could not be written ({cause}); {lost}; when the object is back, run cffs fsck -p"
+            "the volume could not be written ({cause}); {lost}; when the object is back, run cffs fsck -p \
+             --take-over"
         ),
         Some(Failure::Medium) | None => format!(
             "writing to the device failed ({cause}); {lost}; fix the device, then run cffs fsck -p"
