@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::page::Page;
 use crate::harness::{
     CFFS, Scratch, can_mount, fail, install, install_script, install_vanishing, succeed,
@@ -227,14 +229,32 @@ fn a_mount_over_its_own_log_is_not_restarted_and_served_as_before() {
     fs::rename(scratch.image(), &hidden).expect("renamed");
     let mut mount = scratch.cffs(["mount", "-o", &format!("fuseblk=no,{}", scratch.log_option())]);
     succeed(mount.arg(&hidden).arg(scratch.mountpoint()));
-    // The kernel asks the server for the name of the image when it is used next.
-    fs::write(&hidden, "another file").expect("written");
-    succeed(scratch.cffs(["rm"]).arg(&hidden));
     restart(&scratch);
     assert_eq!(fs::read(scratch.mountpoint().join("file")).expect("read"), b"contents");
     scratch.umount();
     fs::rename(&hidden, scratch.image()).expect("renamed back");
     scratch.assert_clean();
+}
+
+/// Regression: if the kernel had forgotten that a mount has no file with the name of the image below it, the
+/// program that was to serve the mount asked itself for it.
+#[test]
+fn a_successor_does_not_look_for_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let pid = info(&scratch)["server"]["pid"].as_i64().expect("a number");
+    let server = Pid::from_raw(pid as i32).expect("a process");
+    kill_process(server, Signal::STOP).expect("stopped");
+    let mut successor = scratch.cffs(["mount"]);
+    successor.env("CFFS_HANDOVER", "nothing").arg(scratch.mountpoint().join("image"));
+    let ended = successor.arg(scratch.path()).output();
+    kill_process(server, Signal::CONT).expect("continued");
+    let said = String::from_utf8_lossy(&ended.expect("run").stderr).into_owned();
+    assert!(said.contains("CFFS_HANDOVER"), "{said}");
+    scratch.umount();
 }
 
 /// Regression: such a path could not be handed over.
