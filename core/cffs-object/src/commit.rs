@@ -178,24 +178,31 @@ pub fn again<T>(
 ) -> Result<T, Error> {
     let began = Instant::now();
     let mut wait = FIRST_WAIT;
+    // Another action may be retried at the same time, and this one ends only an outage that it has seen.
+    let mut has_failed = false;
     loop {
         let error = match attempt() {
             Err(error) if !error.is_final() => error,
             outcome => {
-                counter.retries_no_more();
+                if has_failed {
+                    counter.retries_no_more();
+                }
                 return outcome;
             }
         };
         if let Some(patience) = patience.filter(|patience| began.elapsed() >= *patience) {
-            counter.retries_no_more();
+            if has_failed {
+                counter.retries_no_more();
+            }
             let seconds = patience.as_secs();
             tracing::warn!(
                 object = name,
                 seconds,
-                "no longer asking the store: its time (soft=) is over"
+                "no longer asking the store: the time for this is over"
             );
             return Err(error);
         }
+        has_failed = true;
         counter.retries(&error);
         tracing::warn!(object = name, %error, "asking the store again");
         thread::sleep(wait);

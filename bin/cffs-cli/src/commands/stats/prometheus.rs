@@ -83,7 +83,7 @@ pub fn render(stats: &Value, info: &Value) -> String {
         }
     }
     let damage = superblock["damage_seen"]["count"].as_u64().unwrap_or(0);
-    let help = "Cases of damage that were found since the last full check";
+    let help = "How often damage was found since the last full check of the unmounted volume";
     header(&mut out, "cffs_volume_damage_found", help, false);
     sample(&mut out, "cffs_volume_damage_found", &volume, &Value::from(damage));
     for (name, section) in stats.as_object().into_iter().flatten() {
