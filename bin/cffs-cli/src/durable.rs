@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use crate::output::note;
 
+#[cfg(test)]
+mod tests;
+
 /// How long a command waits silently.
 const SILENT_FOR: Duration = Duration::from_secs(3);
 /// How often it asks the server whether the store can be reached.
@@ -40,9 +43,17 @@ struct Outage {
 ///
 /// [`AskError`]; the outage.
 pub fn sync(command: &str, name: &Path, asked: &Path) -> anyhow::Result<()> {
-    let news = ask(asked);
-    let began = Instant::now();
     let say = |what: &str| note!("cffs {command}: {}: {what}", name.display());
+    follow(&ask(asked), PATIENCE, say)
+}
+
+/// Returns when the sync has ended, or when it has waited for a store in an outage for `patience`.
+fn follow(
+    news: &Receiver<News>,
+    patience: Duration,
+    mut say: impl FnMut(&str),
+) -> anyhow::Result<()> {
+    let began = Instant::now();
     let (mut is_said, mut was_outage) = (false, false);
     loop {
         let outage = match news.recv()? {
@@ -60,7 +71,7 @@ pub fn sync(command: &str, name: &Path, asked: &Path) -> anyhow::Result<()> {
             _ => {}
         }
         is_said = true;
-        if let Some(Outage { why, .. }) = outage.filter(|_| began.elapsed() >= PATIENCE) {
+        if let Some(Outage { why, .. }) = outage.filter(|_| began.elapsed() >= patience) {
             bail!(
                 "not durable yet, since the store cannot be reached ({why}); the server continues to try"
             );

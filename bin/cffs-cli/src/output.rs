@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use cffs::printable;
+pub use cffs::{counted, printable};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use nix::libc;
 use rustix::io::Errno;
@@ -168,15 +168,6 @@ pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
     }
     out.flush()?;
     Ok(())
-}
-
-/// A count with its noun, given in the singular: `1 directory`, `3 directories`.
-pub fn counted(count: u64, one: &str) -> String {
-    match one.strip_suffix('y') {
-        _ if count == 1 => format!("1 {one}"),
-        Some(stem) => format!("{count} {stem}ies"),
-        None => format!("{count} {one}s"),
-    }
 }
 
 /// Whether standard error is a terminal.

@@ -165,7 +165,7 @@ pub fn put(
 }
 
 /// Repeats an action until it succeeds, fails permanently, or has failed for longer than `patience`.
-/// Meanwhile, the counter shows an outage.
+/// Meanwhile, the counter shows and logs an outage.
 ///
 /// # Errors
 ///
@@ -184,8 +184,10 @@ pub fn again<T>(
         let error = match attempt() {
             Err(error) if !error.is_final() => error,
             outcome => {
-                if has_failed {
-                    counter.retries_no_more();
+                match &outcome {
+                    Ok(_) if has_failed => counter.works_again(),
+                    Err(_) if has_failed => counter.retries_no_more(),
+                    _ => {}
                 }
                 return outcome;
             }
@@ -198,13 +200,12 @@ pub fn again<T>(
             tracing::warn!(
                 object = name,
                 seconds,
-                "no longer asking the store: the time for this is over"
+                "the store is not asked again: the time is over"
             );
             return Err(error);
         }
         has_failed = true;
-        counter.retries(&error);
-        tracing::warn!(object = name, %error, "asking the store again");
+        counter.retries(name, &error);
         thread::sleep(wait);
         wait = (wait * 2).min(LONGEST_WAIT);
     }

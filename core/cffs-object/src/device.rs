@@ -310,7 +310,7 @@ impl LogDevice {
     fn fetch(&self, wanted: &[Wanted], buf: &mut [u8]) -> io::Result<()> {
         let read = match self.writing.filter(|_| Patient::is_begun()) {
             Some(OpenOptions { patience, .. }) => {
-                commit::again(self.store.counter(), "for an epoch", patience, || {
+                commit::again(self.store.counter(), "read for an epoch", patience, || {
                     self.chunks.read(wanted, buf)
                 })
             }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use cffs::counted;
 use object_store::Error as StoreError;
 use uuid::Uuid;
 
@@ -40,7 +41,7 @@ pub enum Error {
         cause: StoreError,
     },
     /// The prefix has no volume.
-    #[error("no volume at {url} (create one with cffs mkfs{})", bucket_first(url))]
+    #[error("no volume at {url}; {}", if_none(url))]
     NoVolume {
         /// The place, as a URL.
         url: String,
@@ -264,15 +265,16 @@ pub enum Error {
     Gone(Gone),
     /// Another volume has replaced this one in its bucket.
     #[error(
-        "another volume is at {url} now: the objects there have the UUID {there}, those of the open volume \
-         {ours}; move that volume elsewhere, restore the objects of this one, and mount it again"
+        "another volume is at {url} now: its store UUID is {there}, that of the open volume {ours} (cffs ls \
+         --json shows store UUIDs); move that volume elsewhere, restore the objects of this one, and mount \
+         it again"
     )]
     OtherVolume {
         /// The place, as a URL.
         url: String,
-        /// The UUID of the open volume.
+        /// The store UUID of the open volume.
         ours: Uuid,
-        /// The UUID of the other volume.
+        /// The store UUID of the other volume.
         there: Uuid,
     },
     /// The directory cannot be used as a cache.
@@ -294,8 +296,9 @@ pub enum Error {
     /// Another program took the volume over before all staged records were in the store.
     #[error(
         "another program took the volume over (slot {slot} of its log has that program's record) before \
-         {records} staged records were sent; their syncs were acknowledged, but they are not part of the \
-         volume: they are kept in {directory}"
+         {} could be sent; these changes were acknowledged, but are not part of the volume: they are kept \
+         in {directory}",
+        counted(*records as u64, "staged record")
     )]
     Rejected {
         /// The directory of the rejected records.
@@ -394,12 +397,12 @@ fn gone(Gone { directory, replaced }: &Gone) -> String {
     match replaced {
         None => format!(
             "directory {directory} of the volume is gone, or another one is in its place; restore it (was it \
-             moved, or its file system unmounted?), and writing continues"
+             moved, or its file system unmounted?)"
         ),
         Some((ours, there)) => format!(
-            "directory {directory} has another volume now: its objects have the UUID {there}, those of the \
-             open volume {ours}; move it elsewhere, restore the directory of the open volume, and writing \
-             continues",
+            "directory {directory} has another volume now: its store UUID is {there}, that of the open \
+             volume {ours} (cffs ls --json shows store UUIDs); move it elsewhere, and restore the directory \
+             of the open volume",
             there = Uuid::from_bytes(*there),
             ours = Uuid::from_bytes(*ours),
         ),
@@ -418,8 +421,17 @@ fn claimed_by(term: u64, by: Option<&str>) -> String {
     )
 }
 
-fn bucket_first(url: &str) -> &'static str {
-    if url.starts_with("file:") { "" } else { "; the bucket must exist" }
+/// The advice if no volume is at a URL.
+fn if_none(url: &str) -> &'static str {
+    match url.starts_with("file:") {
+        true => {
+            "if there should be one, check the URL, and whether its directory was moved or its file system \
+             unmounted; cffs mkfs makes a new volume"
+        }
+        false => {
+            "if there should be one, check the URL; cffs mkfs makes a new volume in a bucket that exists"
+        }
+    }
 }
 
 /// Advice for taking over from a program with a staging directory.

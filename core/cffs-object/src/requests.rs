@@ -3,9 +3,10 @@
 //! Those of S3 are counted at the HTTP layer, below the client's own retries and page by page, since each is
 //! charged for. Those of other stores are counted where this crate makes them.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use object_store::ClientOptions;
@@ -13,6 +14,8 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use parking_lot::Mutex;
+
+use crate::error::Error;
 
 /// How many requests were made, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +80,12 @@ pub struct Outage {
     pub since: Instant,
     /// The last failure.
     pub why: String,
+    /// Whether it was logged as an error.
+    is_long: bool,
 }
+
+/// An outage of this length is logged as an error, since changes wait for its end.
+const LONG: Duration = Duration::from_secs(5);
 
 /// Counts the requests to a store.
 #[derive(Clone, Debug, Default)]
@@ -105,14 +113,28 @@ impl Counter {
         self.0.outage.lock().clone()
     }
 
-    /// Records that a request failed, and will be retried.
-    pub(crate) fn retries(&self, why: &impl ToString) {
+    /// Records and logs that a request failed, and will be retried.
+    pub(crate) fn retries(&self, object: &str, error: &Error) {
+        tracing::warn!(object, %error, "asking the store again");
         let mut outage = self.0.outage.lock();
-        let since = outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
-        *outage = Some(Outage { since, why: why.to_string() });
+        let begun = || Outage { since: Instant::now(), why: String::new(), is_long: false };
+        let outage = outage.get_or_insert_with(begun);
+        outage.why = error.to_string();
+        let length = outage.since.elapsed();
+        if length >= LONG && !mem::replace(&mut outage.is_long, true) {
+            let seconds = length.as_secs();
+            tracing::error!(seconds, %error, "requests to the store fail; changes wait until they succeed");
+        }
     }
 
-    /// Records that a request is retried no more: it succeeded, or failed permanently.
+    /// Records and logs that a retried request succeeded.
+    pub(crate) fn works_again(&self) {
+        if let Some(outage) = self.0.outage.lock().take() {
+            tracing::info!(seconds = outage.since.elapsed().as_secs(), "the store works again");
+        }
+    }
+
+    /// Records that a request is retried no more, although it failed.
     pub(crate) fn retries_no_more(&self) {
         *self.0.outage.lock() = None;
     }

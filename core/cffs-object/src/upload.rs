@@ -58,8 +58,9 @@ pub fn send_rest(
         if record.uuid != history.format.uuid {
             let [waiting, there] = [record.uuid, history.format.uuid].map(Uuid::from_bytes);
             return Err(staging.wrong(format!(
-                "it has records of another volume: their UUID is {waiting}, that of {url} is {there}; mount \
-                 the volume of the records, or name another directory",
+                "it has records of another volume: their store UUID is {waiting}, that of {url} is {there} \
+                 (cffs ls --json shows store UUIDs); mount the volume of the records, or name another \
+                 directory",
                 url = store.url()
             )));
         }
@@ -287,9 +288,9 @@ impl Shared {
             error => Failure::Staging {
                 directory: self.staging.shown(),
                 why: format!(
-                    "{error}; {} that were acknowledged wait there: mount the volume with the same \
-                              directory, and they are sent",
-                    syncs(slots.len())
+                    "{error}; acknowledged syncs wait there ({}): mount the volume with the same directory, \
+                     which sends them",
+                    slots.len()
                 ),
             },
         });
@@ -299,8 +300,4 @@ impl Shared {
 
 fn io_error(why: &'static str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, why)
-}
-
-fn syncs(count: usize) -> String {
-    format!("{count} sync{}", if count == 1 { "" } else { "s" })
 }

@@ -34,4 +34,4 @@ pub mod waiter;
 pub mod wire;
 
 pub use open::{check_in_use, open};
-pub use printable::printable;
+pub use printable::{counted, printable};

@@ -1,4 +1,4 @@
-//! Names in messages.
+//! Names and counts in messages.
 
 /// A name, path or label for a message. Control characters, which could move the cursor of a terminal or
 /// forge lines of a log, bytes that are not UTF-8, and backslashes are escaped, so different names look
@@ -17,4 +17,18 @@ pub fn printable(name: &[u8]) -> String {
         text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     text
+}
+
+/// A count with its noun, given in the singular.
+///
+/// ```
+/// assert_eq!(cffs::counted(1, "directory"), "1 directory");
+/// assert_eq!(cffs::counted(3, "directory"), "3 directories");
+/// ```
+pub fn counted(count: u64, one: &str) -> String {
+    match one.strip_suffix('y') {
+        _ if count == 1 => format!("1 {one}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {one}s"),
+    }
 }

@@ -74,7 +74,7 @@ class InStore:
         with self.assertRaises(FileExistsError) as caught:
             pycffs.mkfs(self.url, 1 << 30)
         self.assertEqual(caught.exception.filename, self.url)
-        words = "no volume at .*other .create one with cffs mkfs"
+        words = "no volume at .*other; if there should be one, check the URL"
         with self.assertRaisesRegex(FileNotFoundError, words) as caught:
             pycffs.Volume(f"{self.base}/other")
         self.assertEqual(caught.exception.filename, f"{self.base}/other")

@@ -404,7 +404,9 @@ fn a_volume_in_s3() {
     let none = fail(1, &mut run(&["ls", "s3://bucket/nothing"]));
     is_clear(
         &none,
-        &["no volume at s3://bucket/nothing (create one with cffs mkfs; the bucket must exist)"],
+        &[
+            "no volume at s3://bucket/nothing; if there should be one, check the URL; cffs mkfs makes",
+        ],
     );
     let mut unknown = run(&["ls", "s3://bucket/tree"]);
     let unknown = fail(1, unknown.env("AWS_ACCESS_KEY_ID", "nobody"));

@@ -203,7 +203,7 @@ fn no_volume_is_made_in_the_place_of_one_in_use() {
 }
 
 /// Regression: `cffs sync` waited silently for the end of an outage. If another volume is in the place of the
-/// mounted one, the message names both.
+/// mounted one, the message names both. The log had neither an error nor the end of the outage.
 #[test]
 fn a_sync_says_that_it_waits_for_the_store() {
     if !can_mount() {
@@ -237,15 +237,53 @@ fn a_sync_says_that_it_waits_for_the_store() {
         let stats = volume.cffs(&["stats", "--json", &at.display().to_string()]);
         assert!(stats.contains("\"outage\"") && stats.contains(cause), "{stats}");
         assert!(sync.try_wait().expect("a child").is_none(), "it waits");
+        let log = || fs::read_to_string(volume.scratch.path().join("log")).expect("read");
+        let ends = || log().matches("the store works again").count();
+        assert_eq!(ends(), usize::from(is_replaced), "{}", log());
         if is_replaced {
             volume.rename("one", "other");
+        } else {
+            wait_for(|| log().contains("ERROR"));
+            let log = log();
+            let line = log.lines().find(|line| line.contains("ERROR")).expect("a line");
+            assert!(line.contains("changes wait until they succeed"), "{line}");
+            assert!(line.contains(cause) && !line.contains("writing continues"), "{line}");
         }
         volume.rename("away", "one");
         assert!(sync.wait().expect("it ends").success());
         let stats = volume.cffs(&["stats", "--json", &at.display().to_string()]);
         assert!(!stats.contains("\"outage\""), "{stats}");
+        assert_eq!(ends(), 1 + usize::from(is_replaced), "{}", log());
     }
     volume.scratch.umount();
     assert_eq!(volume.cffs(&["cat", &volume.url("one"), "/file"]), "second");
     volume.cffs(&["fsck", "-n", "-f", &volume.url("other")]);
+}
+
+/// Regression: `cffs umount` said that it waited for a device, and `cffs snapshot create` advised to make a
+/// volume, although the server was still closing the one at that URL.
+#[test]
+fn an_unmount_says_that_it_waits_for_the_store() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Movable::mount();
+    let at = volume.scratch.mountpoint();
+    volume.rename("one", "away");
+    fs::write(at.join("file"), "contents").expect("written");
+    let mut umount = volume.command(&["umount", &at.display().to_string()]);
+    let mut umount = umount.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = String::new();
+    let output = umount.stderr.take().expect("a pipe");
+    let mut output = BufReader::new(output);
+    while !said.contains("is gone") && output.read_line(&mut said).expect("a line") > 0 {}
+    assert!(said.contains("waiting for the store, which has not answered for"), "{said}");
+    assert!(!said.contains("device"), "{said}");
+    let version = format!("{}@v1", volume.url("one"));
+    let said = fail(1, &mut volume.command(&["snapshot", "create", &version]));
+    assert!(said.contains("check the URL, and whether its directory was moved"), "{said}");
+    assert!(umount.try_wait().expect("a child").is_none(), "it waits");
+    volume.rename("away", "one");
+    assert!(umount.wait().expect("it ends").success());
+    assert_eq!(volume.cffs(&["cat", &volume.url("one"), "/file"]), "contents");
 }

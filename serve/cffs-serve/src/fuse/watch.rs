@@ -128,10 +128,16 @@ impl Watch {
             // Reads learn of a remount from this.
             served.is_read_only();
             let (line, word) = self.pass(served.volume().admin().step());
+            // A volume in a store has no other device.
+            let of_store = |text: String| match served.store.get() {
+                Some(_) => text.replace("the device", "the store"),
+                None => text,
+            };
             if let Some(line) = line {
-                tracing::warn!("{line}");
+                tracing::warn!("{}", of_store(line));
             }
             if let Some(word) = word {
+                let word = served.outage().unwrap_or_else(|| of_store(word));
                 served.shutdown.send(&ShutdownReport::Waiting(word));
             }
         }

@@ -163,6 +163,13 @@ impl Served {
         self.exports.get().map(|exports| &**exports)
     }
 
+    /// The outage of the volume's store, in words for the owner.
+    pub(crate) fn outage(&self) -> Option<String> {
+        let store = self.store.get()?();
+        let (why, seconds) = (store[OUTAGE].as_str()?, &store["outage_seconds"]);
+        Some(format!("waiting for the store, which has not answered for {seconds} s: {why}"))
+    }
+
     /// The counters of the volume and of its server, for all users: without the reason of an outage of the
     /// store, which contains paths of the host.
     pub fn stats(&self) -> Value {
