@@ -25,7 +25,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::output::{note, on_one_line};
+use crate::output::{counted, note, on_one_line};
 
 use self::limit::{Admission, Limit};
 
@@ -184,7 +184,7 @@ where
         };
         if left_out > 0 {
             self.head(Level::WARN, &mut out)?;
-            writeln!(out, "omitted {left_out} messages like one above")?;
+            writeln!(out, "omitted {} like one above", counted(left_out, "message"))?;
         }
         self.head(*metadata.level(), &mut out)?;
         let mut fields = String::new();

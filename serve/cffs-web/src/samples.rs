@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
+use cffs::counted;
 use cffs_serve::served::Served;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
@@ -271,7 +272,8 @@ fn state(info: &Value, log: &RecentLog) -> Value {
         ("latched", Some(log.clear(why)))
     } else if !superblock["damage_seen"].is_null() {
         let seen = &superblock["damage_seen"];
-        ("error seen", Some(format!("{} was found {} times", seen["code"], seen["count"])))
+        let times = counted(seen["count"].as_u64().unwrap_or(0), "time");
+        ("error seen", Some(format!("{} was found {times}", seen["code"].as_str().unwrap_or(""))))
     } else if is_read_only {
         ("read-only", None)
     } else {

@@ -123,7 +123,7 @@ fn a_server_that_may_use_one_core_serves_all_of_them() {
     command.args(["--cpu-list", "0", CFFS, "mount", "-o", "transport=rings", "-o"]);
     command.arg(scratch.log_option()).arg(scratch.image()).arg(scratch.mountpoint());
     succeed(command.stdin(Stdio::null()));
-    assert!(transport(&scratch).starts_with("io_uring, 1 cores"), "{}", transport(&scratch));
+    assert!(transport(&scratch).starts_with("io_uring, 1 core,"), "{}", transport(&scratch));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for core in 0..cores {
         let file = scratch.mountpoint().join(format!("made on {core}"));

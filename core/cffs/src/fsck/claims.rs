@@ -13,6 +13,7 @@ use super::{CheckOptions, Code, Place, Progress};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{Layout, xattr};
+use crate::printable::counted;
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun, InodeNo};
 
 /// The largest position in a file that an extent can have, in fragments.
@@ -168,8 +169,8 @@ impl Claims<'_, '_> {
             .or(is_part.then_some("not of whole blocks"))
             .or(is_foreign.then_some("in a cluster, but not of a regular file"));
         if let Some(what) = fault {
-            let message =
-                format!("extent of {} fragments at {} is {what}", extent.len, extent.start);
+            let fragments = counted(extent.len.into(), "fragment");
+            let message = format!("extent of {fragments} at {} is {what}", extent.start);
             self.findings.problem(Code::ExtentRange, Place::Inode(pending.ino), message);
             pending.check.damaged = true;
             return;
@@ -365,8 +366,8 @@ impl Claims<'_, '_> {
         if check.damaged {
             self.fixes.push(Fix::SetMap(ino, check.extents.clone()));
         } else if fragments != pending.fragments_recorded {
-            let recorded = pending.fragments_recorded;
-            let message = format!("the inode records {recorded} fragments, and has {fragments}");
+            let recorded = counted(pending.fragments_recorded, "fragment");
+            let message = format!("the inode records {recorded}, and has {fragments}");
             self.findings.problem(Code::FragmentCount, Place::Inode(ino), message);
             let patch = Patch { fragments: Some(fragments), ..Patch::default() };
             self.fixes.push(Fix::Patch(ino, patch));

@@ -20,6 +20,7 @@ use super::walk::Walk;
 use crate::error::Result;
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
 use crate::format::locator::{self, Entry};
+use crate::printable::counted;
 use crate::units::{CgIndex, FragRun, InodeNo};
 
 /// A group as it was at the checkpoint.
@@ -282,7 +283,8 @@ impl FastRecovery<'_, '_> {
         let free = header.free_fragments;
         if let Some(listed) = listed.filter(|listed| !settling && found <= own && *listed != free) {
             self.walk.findings.lost_writes(format!(
-                "group {cg} has {free} free fragments, and had {listed} at the last checkpoint"
+                "group {cg} has {}, and had {listed} at the last checkpoint",
+                counted(free.into(), "free fragment")
             ));
         }
     }

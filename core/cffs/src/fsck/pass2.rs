@@ -10,6 +10,7 @@ use super::walk::Walk;
 use super::{Code, Phase, Place};
 use crate::format::inode::FileType;
 use crate::format::superblock::RoCompat;
+use crate::printable::counted;
 use crate::units::InodeNo;
 
 impl Walk<'_> {
@@ -130,7 +131,8 @@ impl Walk<'_> {
         let Some(file) = self.meta.inventory.containers.get(&ino).cloned() else {
             let names = if found.is_external() { found.references } else { 1 };
             if found.nlink != names {
-                let message = format!("its link count is {}, it has {names} names", found.nlink);
+                let names_found = counted(names.into(), "name");
+                let message = format!("its link count is {}, it has {names_found}", found.nlink);
                 self.findings.counted(Code::LinkCount, ino, message);
                 patch.nlink = Some(names);
             }
@@ -148,8 +150,10 @@ impl Walk<'_> {
             // Its names and those below are as they were.
         } else if found.nlink != nlink || file.recorded_entries != file.entries {
             let message = format!(
-                "it records {} links and {} entries, and has {nlink} and {}",
-                found.nlink, file.recorded_entries, file.entries
+                "it records {} and {}, and has {nlink} and {}",
+                counted(found.nlink.into(), "link"),
+                counted(file.recorded_entries.into(), "entry"),
+                file.entries
             );
             self.findings.counted(Code::DirectoryCounts, ino, message);
             patch.nlink = Some(nlink);

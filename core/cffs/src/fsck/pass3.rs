@@ -13,6 +13,7 @@ use super::{Code, Phase, Place};
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::locator::{self, Entry};
+use crate::printable::counted;
 use crate::units::{Container, FragRun, InodeNo};
 
 /// Blocks of the table that are read at once.
@@ -111,7 +112,7 @@ impl LocatorTable<'_, '_> {
     /// Gives the table its missing blocks; false if there is no space.
     pub(super) fn grow_locator(&mut self, missing: &[u64], may_write: bool) -> Result<bool> {
         let layout = self.walk.meta.layout;
-        let message = format!("{} blocks of the table are missing", missing.len());
+        let message = format!("the table lacks {}", counted(missing.len() as u64, "block"));
         self.walk.findings.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
         if !may_write {
             return Ok(false);
@@ -196,7 +197,7 @@ impl LocatorTable<'_, '_> {
             }
         }
         if wrong_entries > 0 && !is_wrong {
-            let message = format!("block {block}: {wrong_entries} entries are wrong");
+            let message = format!("block {block}: {}", counted(wrong_entries, "wrong entry"));
             self.walk.findings.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
         }
         (is_wrong || wrong_entries > 0).then(|| {
@@ -246,8 +247,8 @@ impl LocatorTable<'_, '_> {
         let used = locator::used_count(bytes);
         if used != usize::from(listed) {
             self.walk.findings.lost_writes(format!(
-                "block {block} of the locator table has {used} entries, and had {listed} at the last \
-                 checkpoint"
+                "block {block} of the locator table has {}, and had {listed} at the last checkpoint",
+                counted(used as u64, "entry")
             ));
         }
     }

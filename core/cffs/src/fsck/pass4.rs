@@ -7,6 +7,7 @@ use super::metadata::Metadata;
 use super::{Code, Phase, Place, Progress};
 use crate::error::{Corruption, Result};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum, clusters_in};
+use crate::printable::counted;
 use crate::units::CgIndex;
 
 /// Groups whose bitmaps are read at once.
@@ -26,7 +27,8 @@ impl Bitmaps<'_, '_> {
         let made = self.meta.superblock.cgs_made;
         let needed = self.space.used.last_cg().map_or(0, |cg| cg.0 + 1).max(1);
         if needed > made {
-            let message = format!("{made} groups were made, group {} is in use", needed - 1);
+            let made = counted(made.into(), "group");
+            let message = format!("it records {made}, but group {} is in use", needed - 1);
             self.findings.derived(Code::GroupsMade, Place::Volume, message);
             self.meta.superblock.cgs_made = needed;
         }
@@ -100,11 +102,14 @@ impl Bitmaps<'_, '_> {
                     && (old.bitmap_checksum != header.bitmap_checksum || bitmap != disk_bitmap)
                 {
                     let differ = disk_bitmap.iter().zip(&bitmap).map(|(a, b)| (a ^ b).count_ones());
-                    let message = format!("{} fragments are marked wrong", differ.sum::<u32>());
+                    let differ = counted(differ.sum::<u32>().into(), "fragment");
+                    let message = format!("it is wrong for {differ}");
                     self.findings.derived(Code::Bitmap, place, message);
                     is_wrong = true;
                 } else if is_made && old.free_fragments != free {
-                    let message = format!("it counts {} fragments, {free} are", old.free_fragments);
+                    let (old, free) = (old.free_fragments.into(), free.into());
+                    let [old, free] = [old, free].map(|count| counted(count, "free fragment"));
+                    let message = format!("it records {old}, and has {free}");
                     self.findings.derived(Code::FreeCount, place, message);
                     is_wrong = true;
                 }
@@ -112,8 +117,8 @@ impl Bitmaps<'_, '_> {
                     == (clusters, header.counts_checksum)
                     && disk_counts == counts;
                 if is_made && !has_counts {
-                    let message =
-                        format!("the references to its {clusters} clusters are counted wrong");
+                    let clusters = counted(clusters.into(), "cluster");
+                    let message = format!("the references to its {clusters} are counted wrong");
                     self.findings.derived(Code::ClusterReferences, place, message);
                     is_wrong = true;
                 }
@@ -142,8 +147,11 @@ impl Bitmaps<'_, '_> {
             && own.epoch >= self.meta.inventory.epoch_max;
         if !is_right {
             let message = format!(
-                "it records {} free fragments, {} inodes, epoch {}; the volume has {free}, {inodes}, {}",
-                own.free_fragments, own.inodes, own.epoch, self.meta.inventory.epoch_max
+                "it records {}, {}, epoch {}; the volume has {free}, {inodes}, {}",
+                counted(own.free_fragments, "free fragment"),
+                counted(own.inodes, "inode"),
+                own.epoch,
+                self.meta.inventory.epoch_max
             );
             self.findings.derived(Code::Counters, Place::Volume, message);
         }

@@ -221,9 +221,9 @@ problems! {
         "More than one name refers to a directory."
         "One name stays; the others are removed.";
     LostDirectory "CF0306" Damage
-        "directory whose inode was lost"
-        "A directory's sectors exist, but its inode is lost."
-        "It gets a new inode and a name in lost+found. Its owner and permissions are lost: only root may enter it.";
+        "inode of a directory lost"
+        "The inode of a directory is lost, but blocks with its entries exist."
+        "The directory gets a new inode, and a name in lost+found. Its name, owner and permissions are lost: only root may enter it.";
     DirectoryLoop "CF0307" Damage
         "directory contains itself"
         "A name inside a directory refers to the directory itself or to one above it."

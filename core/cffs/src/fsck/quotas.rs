@@ -12,6 +12,7 @@ use crate::format::quota::{self, QUOTAS_NAME, QuotaRecord, STAT_BLOCK_BYTES};
 use crate::format::sector::{Body, Sector};
 use crate::format::superblock::RoCompat;
 use crate::format::xattr;
+use crate::printable::counted;
 use crate::units::{Container, InodeNo, SectorIndex};
 
 /// Compares the accounts.
@@ -52,8 +53,9 @@ impl Accounts<'_, '_> {
             let (bytes, files) = (count.bytes, count.files);
             if record.mounts == mounts && (bytes, files) != (record.used_bytes, record.used_files) {
                 let message = format!(
-                    "its quota counts {} bytes and {} files, its tree has {bytes} and {files}",
-                    record.used_bytes, record.used_files
+                    "its quota counts {} and {}, its tree has {bytes} and {files}",
+                    counted(record.used_bytes, "byte"),
+                    counted(record.used_files, "file")
                 );
                 self.walk.findings.derived(Code::QuotaAccount, Place::Inode(record.dir), message);
             }

@@ -15,6 +15,7 @@ use super::{Code, Phase, Place};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::extent::Extent;
 use crate::format::{locator, sector};
+use crate::printable::counted;
 use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
 
 /// The bytes that are read at once.
@@ -90,8 +91,10 @@ impl Search<'_, '_> {
         if !self.tried.resurrected.insert(ino) {
             return;
         }
-        let message =
-            format!("found {} that no directory entry refers to", in_blocks(blocks.len()));
+        let blocks_found = counted(blocks.len() as u64, "block");
+        let message = format!(
+            "the inode of this directory is lost, but {blocks_found} with its entries could be found"
+        );
         self.walk.findings.problem(Code::LostDirectory, Place::Inode(ino), message);
         let extents = self.claim_found(blocks, 0);
         self.walk.round.fixes.push(Fix::Resurrect { ino, generation, extents });
@@ -124,8 +127,8 @@ impl Search<'_, '_> {
             count += 1;
         }
         if count > 0 {
-            let message =
-                format!("found {} of it that its inode does not point to", in_blocks(count));
+            let blocks = counted(count, "block");
+            let message = format!("found {blocks} of it that its inode does not point to");
             self.walk.findings.problem(Code::LostBlocks, Place::Inode(ino), message);
             let generation = (generation != file.generation).then_some(generation);
             let patch = Patch { size_min: Some(end), generation, ..Patch::default() };
@@ -364,9 +367,4 @@ impl Search<'_, '_> {
             self.walk.round.fixes.push(Fix::SetMap(ino, extents));
         }
     }
-}
-
-/// A count of blocks, for messages.
-fn in_blocks(count: usize) -> String {
-    if count == 1 { String::from("1 block") } else { format!("{count} blocks") }
 }

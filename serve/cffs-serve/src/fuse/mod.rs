@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use cffs::counted;
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
 use cffs::vfs::types::AtimeMode;
@@ -506,10 +507,13 @@ fn on_block_device<T>(
 fn describe_transport(transport: &Transport) -> String {
     match transport {
         Transport::Uring { cores, threads_per_core } => {
-            format!("io_uring, {cores} cores with {threads_per_core} threads each")
+            let cores = counted(*cores as u64, "core");
+            let threads = counted(*threads_per_core as u64, "thread");
+            format!("io_uring, {cores}, {threads} per core")
         }
         Transport::Dev { threads, why_not_uring, .. } => {
-            format!("/dev/fuse, {threads} threads; not io_uring: {why_not_uring}")
+            let threads = counted(*threads as u64, "thread");
+            format!("/dev/fuse, {threads}; not io_uring: {why_not_uring}")
         }
     }
 }

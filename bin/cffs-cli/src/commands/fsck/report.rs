@@ -216,7 +216,14 @@ fn summary(report: &CheckReport) -> String {
 
 fn loss_counts(report: &CheckReport) -> Vec<String> {
     let counts = report.loss_counts.iter();
-    counts.map(|(what, count)| format!("{} {what}", counted(*count, "file"))).collect()
+    let counts = counts.map(|(what, count)| {
+        let files = counted(*count, "file");
+        match what.split_once(' ') {
+            Some((part @ ("contents" | "attributes"), lost)) => format!("{part} of {files} {lost}"),
+            _ => format!("{files} {what}"),
+        }
+    });
+    counts.collect()
 }
 
 /// A line for all problems with the same kind and message, in the order of their first occurrence.

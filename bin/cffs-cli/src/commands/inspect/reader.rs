@@ -16,7 +16,7 @@ use cffs::format::{Checksum, Layout, Superblock, checksum};
 use cffs::journal::{self, JournaledDevice};
 use cffs::units::{BlockNo, CgIndex, Container, InodeNo, SectorIndex};
 
-use crate::output::note;
+use crate::output::{counted, note};
 
 /// No file has more extents than this; more indicate a loop.
 const EXTENTS_MAX: usize = 1 << 24;
@@ -167,7 +167,8 @@ impl<'d> Reader<'d> {
         let bytes = u64::from(self.layout.sector_bytes);
         let offset = u64::from(container.sector.0) * bytes;
         if offset >= owner.inode.size.get() {
-            bail!("{container}: the file has only {} sectors", owner.inode.size.get() / bytes);
+            let sectors = counted(owner.inode.size.get() / bytes, "sector");
+            bail!("{container}: the file has only {sectors}");
         }
         let image = self.contents(owner, offset, bytes as usize)?;
         let generation = owner.inode.generation.get();
