@@ -9,7 +9,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, bail};
-use cffs_object::Secret;
+use cffs_object::{PASSPHRASE_CHARS_MIN, Secret};
 use clap::Args;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
@@ -82,8 +82,15 @@ pub fn secret() -> anyhow::Result<Option<Arc<Secret>>> {
     Ok(known.clone())
 }
 
-/// Warns of a secret that will protect a volume and may be a key that was cut off.
-pub fn warn_of_digits(secret: Option<&Secret>) {
+/// Warns of a secret that will protect a volume and is a short passphrase, or may be a key that was cut off.
+pub fn warn_of_weakness(secret: Option<&Secret>) {
+    if secret.is_some_and(Secret::is_short) {
+        note!(
+            "cffs: the passphrase is short, and can be guessed by anyone who can read the store; use \
+             {PASSPHRASE_CHARS_MIN} characters or more, or a key of 32 random bytes (cffs tune \
+             --new-key-file)"
+        );
+    }
     if secret.is_some_and(Secret::looks_like_key) {
         note!(
             "cffs: the key is used as a passphrase: it has only hexadecimal digits, but not 64; if it was \

@@ -86,7 +86,7 @@ pub use error::Error;
 pub use follow::Follower;
 pub use location::Location;
 pub use requests::{Counter, Outage, Requests};
-pub use secret::{Secret, WrongSecret};
+pub use secret::{PASSPHRASE_CHARS_MIN, Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
 pub use unlock::rekey;
 pub use verify::Unusable;

@@ -23,6 +23,9 @@ const WRAPPED_BYTES: usize = KEY_BYTES + TAG_BYTES;
 /// Number of hexadecimal digits of a key.
 const DIGITS: usize = 2 * KEY_BYTES;
 const CIPHER_AES_256_GCM: u8 = 1;
+/// Shorter passphrases cause a warning: an attacker with a copy of the store tries a few each second on one
+/// processor, and can use many.
+pub const PASSPHRASE_CHARS_MIN: usize = 12;
 
 /// Protects a volume's data key: a key of 256 bits, or a passphrase.
 #[derive(Clone)]
@@ -74,6 +77,16 @@ impl Secret {
     /// Whether Argon2id derives a key from it.
     pub fn is_passphrase(&self) -> bool {
         matches!(self.0, Kind::Passphrase(_))
+    }
+
+    /// Whether it is a passphrase with fewer than [`PASSPHRASE_CHARS_MIN`] characters.
+    pub fn is_short(&self) -> bool {
+        match &self.0 {
+            Kind::Key(_) => false,
+            Kind::Passphrase(text) => {
+                String::from_utf8_lossy(text).chars().count() < PASSPHRASE_CHARS_MIN
+            }
+        }
     }
 
     /// Whether it is a passphrase that looks like a part of a key, or more than one: only hexadecimal digits,

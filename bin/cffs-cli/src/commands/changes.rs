@@ -158,6 +158,8 @@ fn of_mount(
     since: &str,
     visit: impl FnMut(FileType, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    // Other users are told so, not that they lack a mark.
+    control::check_permitted(directory)?;
     let marks = control::marks(directory)?;
     let Some(mark) = marks.iter().find(|mark| mark.name == since) else {
         return Err(mark::missing(since));

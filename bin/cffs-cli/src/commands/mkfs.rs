@@ -220,7 +220,7 @@ impl Mkfs {
                 )
             }
             (false, true) => bail!("add --encrypt to use the key, or leave it out"),
-            _ => keys::warn_of_digits(location.secret().as_deref()),
+            _ => keys::warn_of_weakness(location.secret().as_deref()),
         }
         names::check_unused(&self.target)?;
         let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };

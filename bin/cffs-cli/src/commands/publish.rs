@@ -18,6 +18,7 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
 use cffs_object::{Location, LogDevice, versions};
+use cffs_serve::served::control::MarkStatus;
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -96,8 +97,12 @@ impl Publish {
         let mut source = self.source()?;
         let listed = match &self.since {
             Some(since) => {
-                self.check_age(&at.volume(), since).with_context(of)?;
-                Some(source.listed(since).with_context(|| self.source.display().to_string())?)
+                let of_source = || self.source.display().to_string();
+                let marks = mark::marks(&self.source).with_context(of_source)?;
+                let mark = marks.iter().find(|mark| mark.name == *since);
+                let mark = mark.ok_or_else(|| mark::missing(since)).with_context(of_source)?;
+                check_age(&at.volume(), mark).with_context(of)?;
+                Some(source.listed(since).with_context(of_source)?)
             }
             None => None,
         };
@@ -147,27 +152,6 @@ impl Publish {
             }
         }
         Ok(From::Image(Image::new(image::open_files(&self.source, image::read_only())?)))
-    }
-
-    /// Fails unless a version was made after the mark was set.
-    fn check_age(&self, volume: &Location, since: &str) -> anyhow::Result<()> {
-        let marks = mark::marks(&self.source)?;
-        let mark = marks.iter().find(|mark| mark.name == since);
-        let set_at = mark.ok_or_else(|| mark::missing(since))?.set_at;
-        let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-        let versions = match versions::list(volume) {
-            Err(cffs_object::Error::NoVolume { .. }) => Vec::new(),
-            listed => listed?,
-        };
-        let published = versions.iter().filter(|version| version.clone.is_none());
-        let last = published.map(|version| seconds(version.made)).max();
-        if last.is_none_or(|last| (last as i64) <= set_at) {
-            bail!(
-                "no version was published after the mark {since} was set, in a later second, so changes \
-                 before it may be missing; publish without --since"
-            );
-        }
-        Ok(())
     }
 
     /// Opens or creates the volume; also returns whether this is the first publish to it. Fails before
@@ -221,7 +205,7 @@ impl Publish {
     fn make(&self, volume: &Location) -> anyhow::Result<LogDevice> {
         names::check_unused(Path::new(&volume.volume_url()))?;
         let geometry = Geometry { size_bytes: self.size, sector_bytes: STORE_SECTOR_BYTES };
-        keys::warn_of_digits(volume.secret().as_deref());
+        keys::warn_of_weakness(volume.secret().as_deref());
         let device = LogDevice::create(volume, geometry)?;
         let options = MkfsOptions {
             now: SystemClock.now(),
@@ -286,6 +270,25 @@ impl Publish {
         }
         Ok(())
     }
+}
+
+/// Fails unless a version was made after the mark was set.
+fn check_age(volume: &Location, mark: &MarkStatus) -> anyhow::Result<()> {
+    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+    let versions = match versions::list(volume) {
+        Err(cffs_object::Error::NoVolume { .. }) => Vec::new(),
+        listed => listed?,
+    };
+    let published = versions.iter().filter(|version| version.clone.is_none());
+    let last = published.map(|version| seconds(version.made)).max();
+    if last.is_none_or(|last| (last as i64) <= mark.set_at) {
+        bail!(
+            "no version was published after the mark {} was set, in a later second, so changes before it may \
+             be missing; publish without --since",
+            mark.name
+        );
+    }
+    Ok(())
 }
 
 /// The progress of a publish, on the screen and for interrupts.

@@ -15,7 +15,7 @@ use cffs_serve::served::control::{self, AskError, QuotaStatus, Request};
 use clap::{ArgGroup, Args, Subcommand};
 
 use crate::output::{self, printable, say};
-use crate::{image, names, size};
+use crate::{image, mounts, names, size};
 
 /// Limit the space and the number of files of a directory tree
 ///
@@ -73,7 +73,7 @@ enum What {
         #[arg(long, value_name = "COUNT|none", value_parser = parse_count)]
         files: Option<u64>,
     },
-    /// Show the quota that a directory belongs to, or a file that PATH names
+    /// Show the quota that counts a directory or a file
     Get {
         #[command(flatten)]
         target: Target,
@@ -194,8 +194,11 @@ impl Target {
         if let Some(mounted) = names::mounted(&self.target)? {
             return Ok(control::quota(&mounted.join(self.path.as_deref())?)?);
         }
-        let device = image::open(&self.target, Access::ReadOnly, false)?;
-        let files = Files::new(image::open_volume(&self.target, device, image::read_only())?);
+        let opened = image::open_files(&self.target, image::read_only());
+        if opened.is_err() && self.path.is_none() && mounts::holding_file(&self.target).is_some() {
+            return Ok(control::quota(&self.target)?);
+        }
+        let files = opened?;
         let node = files.node(self.path()).with_context(|| printable(self.path()))?;
         match Quotas::of(files.volume()).get(node.ino()) {
             Err(Error::NoAttribute) => Ok(None),

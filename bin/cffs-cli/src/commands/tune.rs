@@ -21,9 +21,10 @@ use serde_json::Value;
 
 use crate::keys::{self, Keys};
 use crate::names::{self, OnMount};
+use crate::output::{self, say};
 use crate::policies::{Errors, PolicyName};
 use crate::size::Portion;
-use crate::{image, output, signatures, size};
+use crate::{image, signatures, size};
 
 /// Change the label, the UUID, the policies, the reserve, the journal or the key of a volume
 ///
@@ -105,6 +106,18 @@ fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
     }
 }
 
+/// The effect of a new setting of the compression.
+fn about_compression(compression: Compression) -> String {
+    let now = match compression {
+        Compression::Off => String::from("not compressed, except in files with chattr +c"),
+        codec => format!("compressed with {codec}, except in files with chattr +m"),
+    };
+    format!(
+        "from now on, contents that are written are {now}; stored contents stay as they are until they are \
+         rewritten"
+    )
+}
+
 impl Tune {
     /// Changes the volume, and prints its new settings.
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -116,6 +129,9 @@ impl Tune {
             output::json(&superblock)?;
         } else if !self.quiet {
             self.print(&superblock)?;
+            if let Some(compression) = self.compress {
+                say!("{}", about_compression(compression))?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -178,8 +194,15 @@ impl Tune {
         }
         let keys = Keys { key_file: Some(path.to_owned()), key_command: None };
         let Some(secret) = keys.read()? else { bail!("no new key") };
-        keys::warn_of_digits(Some(&secret));
+        keys::warn_of_weakness(Some(&secret));
         cffs_object::rekey(&location, &secret)?;
+        if !self.quiet && !self.json {
+            say!(
+                "{}: the key was replaced; the old one still opens clones, and copies of the object \
+                 \"format\", that were made before",
+                self.target.display()
+            )?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -43,6 +43,21 @@ fn fill(dir: &Path) {
 }
 
 #[test]
+fn a_new_setting_says_what_it_applies_to() {
+    let scratch = compressed_volume();
+    for (codec, expected) in [
+        ("zstd:5", "contents that are written are compressed with zstd:5, except in files with"),
+        ("off", "contents that are written are not compressed, except in files with chattr +c;"),
+    ] {
+        let tuned = succeed(scratch.cffs(["tune", "--compress", codec]).arg(scratch.image()));
+        assert!(tuned.contains(expected), "{tuned}");
+        assert!(tuned.contains("stored contents stay as they are until"), "{tuned}");
+    }
+    let label = succeed(scratch.cffs(["tune", "--label", "new"]).arg(scratch.image()));
+    assert!(!label.contains("from now on"), "{label}");
+}
+
+#[test]
 fn chattr_decides_what_is_compressed_on_a_mount() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;

@@ -116,7 +116,8 @@ fn a_volume_opens_with_no_other_key() {
 fn a_new_key_replaces_the_old_one() {
     let volume = Encrypted::new();
     let new = volume.at("words");
-    succeed(&mut volume.keyed("key", &["tune", "--new-key-file", &new, &volume.url]));
+    let done = succeed(&mut volume.keyed("key", &["tune", "--new-key-file", &new, &volume.url]));
+    assert!(done.contains("the key was replaced; the old one still opens clones"), "{done}");
     let old = fail(1, &mut volume.read("key"));
     assert!(old.contains("it has a passphrase, not a key"), "{old}");
     assert_eq!(succeed(&mut volume.read("words")), TEXT);
@@ -291,22 +292,55 @@ fn a_key_is_read_from_an_open_pipe() {
     }
 }
 
-/// A key that was cut off is a passphrase, which is said once: when the volume is made.
+/// A key that was cut off is a passphrase. That is said once, when the volume is made, and also if a
+/// passphrase is short.
 #[test]
-fn a_key_that_was_cut_off_is_used_with_a_warning() {
+fn a_key_that_was_cut_off_and_a_short_passphrase_are_used_with_a_warning() {
     let volume = Encrypted::new();
-    let warns = |key: &str, text: &str| {
+    let said = |key: &str, text: &str| {
         fs::write(volume.at(key), text).expect("written");
         let url = format!("{}-{key}", volume.url);
         let made = volume.keyed(key, &["mkfs", "-q", "--size", "1T", "--encrypt", &url]).output();
         let made = made.expect("run");
-        let said = String::from_utf8_lossy(&made.stderr);
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
         assert!(made.status.success(), "{said}");
-        said.contains("only hexadecimal digits, but not 64")
+        said
     };
-    assert!(warns("short", &"0f".repeat(32)[1..]));
-    assert!(!warns("whole", &"0f".repeat(32)));
-    assert!(!warns("words", "correct horse battery staple, and more words"));
+    let cut = said("cut", &"0f".repeat(32)[1..]);
+    assert!(cut.contains("only hexadecimal digits, but not 64") && !cut.contains("short"), "{cut}");
+    let short = said("short", "horse\n");
+    assert!(
+        short.contains("the passphrase is short") && short.contains("12 characters"),
+        "{short}"
+    );
+    for (key, text) in [
+        ("whole", "0f".repeat(32)),
+        ("words", String::from("correct horse battery staple, and more words")),
+    ] {
+        let said = said(key, &text);
+        assert!(!said.contains("hexadecimal") && !said.contains("is short"), "{said}");
+    }
+    let tune = ["tune", "--new-key-file", &volume.at("short"), &volume.url];
+    let output = volume.keyed("key", &tune).output().expect("run");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the passphrase is short"), "{said}");
+}
+
+/// Regression: the list showed a question mark without an explanation.
+#[test]
+fn a_list_says_what_it_cannot_show_without_a_key() {
+    let volume = Encrypted::new();
+    let (above, _) = volume.url.rsplit_once('/').expect("a path");
+    for (mut list, is_said) in [
+        (volume.scratch.cffs(["ls", above]), true),
+        (volume.scratch.cffs(["ls", "--json", above]), false),
+        (volume.keyed("key", &["ls", above]), false),
+    ] {
+        let output = list.output().expect("run");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains("without its key, an encrypted volume shows"), is_said, "{said}");
+    }
 }
 
 /// A key file that others can read is used, with a warning that names the remedy.

@@ -567,6 +567,10 @@ fn a_publish_since_a_mark_compares_and_copies_what_changed() {
     mark("three");
     let said = fail(1, &mut since("5", "three"));
     assert!(said.contains("no version was published after the mark three"), "{said}");
+    // Regression: the message named the URL, which has no marks.
+    let said = fail(1, &mut since("5", "never"));
+    let named = format!("cffs publish: {}: the mark never does not exist", mount.display());
+    assert!(said.contains(&named) && !said.contains("file://"), "{said}");
     scratch.umount();
     // A volume that is not mounted.
     succeed(&mut {

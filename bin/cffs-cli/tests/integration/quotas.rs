@@ -85,6 +85,10 @@ fn a_quota_limits_a_mounted_volume() {
         )
     };
     assert_eq!(used(path), du(&dir));
+    // Regression: only directories could be named.
+    assert_eq!(used(&format!("{path}/sub/f")), du(&dir));
+    let said = fail(1, scratch.cffs(["quota", "get"]).arg(dir.join("none")));
+    assert!(said.contains("No such file or directory"), "{said}");
     let df = succeed(Command::new("df").args(["--block-size=1", "--output=size"]).arg(&dir));
     assert_eq!(df.split_whitespace().last(), Some("1048576"), "{df}");
     let refused = fs::write(dir.join("large"), vec![2; 2 << 20]).expect_err("it does not fit");

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::nfs::{ANY_PORT, started};
+use crate::harness::nfs::{ANY_PORT, Client, started};
 use crate::harness::page::Page;
 use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
 
@@ -399,6 +399,24 @@ fn a_server_answers_only_commands_of_its_user() {
     assert!(!other.contains("answer"), "{other}");
 }
 
+/// A client that may not mount gets only an error number. The reason is in the log.
+#[test]
+fn a_refused_client_is_logged_with_the_reason() {
+    const NO_ACCESS: u32 = 13;
+    for (export, why) in [
+        ("/:192.0.2.0/24,insecure", "the options of this --export do not name its address"),
+        ("/", "it calls from a port above 1023"),
+    ] {
+        let scratch = Scratch::with_image();
+        let server = Server::start(&scratch, export);
+        assert_eq!(Client::new(server.port, 0).mount("/"), Err(NO_ACCESS));
+        let log = fs::read_to_string(scratch.path().join("log")).expect("read");
+        let line = log.lines().find(|line| line.contains("a client may not mount"));
+        let line = line.unwrap_or_else(|| panic!("{log}"));
+        assert!(line.contains(why) && line.contains("address=127.0.0.1"), "{line}");
+    }
+}
+
 #[test]
 fn the_reason_is_given_if_a_volume_cannot_be_served() {
     let scratch = Scratch::with_image();
@@ -415,6 +433,12 @@ fn the_reason_is_given_if_a_volume_cannot_be_served() {
     assert!(nothing.contains("--nfs <ADDRESS:PORT>|--web <ADDRESS:PORT>"), "{nothing}");
     let no_option = fail(2, scratch.cffs(any).args(["--export", "/:wr"]).arg(scratch.image()));
     assert!(no_option.contains("'wr'"), "{no_option}");
+    let without = ["serve", "--web", "127.0.0.1:0", "--export", "/"];
+    let without = fail(2, scratch.cffs(without).arg(scratch.image()));
+    assert!(without.contains("--nfs"), "{without}");
+    let mut mount = scratch.mount_command("rw");
+    let without = fail(1, mount.args(["--export", "/"]));
+    assert!(without.contains("--nfs") && !scratch.is_mounted(), "{without}");
     let said = fail(1, scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
     assert!(said.contains("not being served"), "{said}");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

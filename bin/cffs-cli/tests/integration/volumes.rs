@@ -299,6 +299,7 @@ fn ask_server(server: &Serving, url: &str, run: impl Fn(&[&str]) -> Command) {
     assert_eq!(stats["transport"], format!("NFS at 127.0.0.1:{}", server.port));
     assert!(stats["store"].is_object(), "{stats}");
     succeed(&mut run(&["sync", url]));
+    succeed(&mut run(&["trace", "record", "-o", "/dev/null", url, "--", "true"]));
     let exports = succeed(&mut run(&["serve", "--exports", url]));
     assert!(exports.contains("no_root_squash"), "{exports}");
     let other = fail(1, &mut run(&["serve", "--nfs", "127.0.0.1:0", url]));

@@ -56,9 +56,10 @@ mod request;
 use client::TRIM;
 pub(super) use client::call_server;
 pub use client::{
-    AskError, CloneAtServer, ask, ask_server_of, changes, check_status, check_status_of_server,
-    identity, identity_of_server, layout, marks, quota, quotas, regroup_status, request,
-    request_of_server, restart, scrub_status, scrub_status_of_server, sync, trim,
+    AskError, CloneAtServer, ask, ask_server_of, changes, check_permitted, check_status,
+    check_status_of_server, identity, identity_of_server, layout, marks, quota, quotas,
+    regroup_status, request, request_of_server, restart, scrub_status, scrub_status_of_server,
+    sync, trim,
 };
 use refusals::Refusals;
 pub(crate) use refusals::text as refusal_text;

@@ -13,6 +13,7 @@ use rustix::fs::lgetxattr;
 
 use super::control::{AskError, VALUE_BYTES_MAX, call_server};
 use super::identity::check_owner;
+use crate::socket;
 
 const CAUSES: &str = "system.cffs.trace.causes";
 const ALL: &str = "system.cffs.trace.all";
@@ -117,7 +118,11 @@ pub fn next(path: &Path) -> Result<Recorded, AskError> {
 
 fn ask(path: &Path, name: &str) -> Result<Vec<u8>, AskError> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    match lgetxattr(path, name, &mut value).map_err(AskError::of_owner_at(path)) {
+    let asked = match socket::is_url(path) {
+        true => Err(AskError::NotMounted),
+        false => lgetxattr(path, name, &mut value).map_err(AskError::of_owner_at(path)),
+    };
+    match asked {
         Ok(len) => {
             value.truncate(len);
             Ok(value)

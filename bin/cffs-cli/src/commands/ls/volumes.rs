@@ -13,7 +13,7 @@ use cffs_object::volumes::{self, About, Found, InUse, Listing};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::output::{self, name_for, note, printable};
+use crate::output::{self, counted, name_for, note, printable};
 use crate::{image, size};
 
 /// The number of names that a message lists.
@@ -46,6 +46,14 @@ pub fn list(url: &Path, as_json: bool, none: anyhow::Error) -> anyhow::Result<Ex
         }
         false => print(&volumes)?,
     }
+    let is_sealed =
+        |found: &Found| matches!(&found.about, Ok(about) if about.in_use == InUse::Sealed);
+    if !as_json && volumes.iter().any(is_sealed) {
+        note!(
+            "cffs ls: ? means unknown: without its key, an encrypted volume shows neither its size nor the \
+             program that has it open for writing"
+        );
+    }
     if !others.is_empty() {
         note!("cffs ls: no volumes, but there may be some below them: {}", in_short(&others));
     }
@@ -63,7 +71,7 @@ fn in_short(names: &[String]) -> String {
     let shown = names.iter().take(NAMES_MAX).map(|name| printable(name.as_bytes()));
     let mut shown = shown.collect::<Vec<_>>().join(", ");
     if names.len() > NAMES_MAX {
-        shown += &format!(" and {} others", names.len() - NAMES_MAX);
+        shown += &format!(" and {}", counted((names.len() - NAMES_MAX) as u64, "other"));
     }
     shown
 }

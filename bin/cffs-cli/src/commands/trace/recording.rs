@@ -45,8 +45,8 @@ pub(super) struct RecordTrace {
     /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "command")]
     seconds: Option<u64>,
-    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
-    /// serves.
+    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image or a URL that cffs
+    /// serve serves.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     volume: PathBuf,
     /// Record while this command runs. When it has ended, everything is made durable, so that the trace

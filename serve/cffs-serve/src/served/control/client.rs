@@ -154,6 +154,15 @@ pub fn quota(path: &Path) -> Result<Option<QuotaStatus>, AskError> {
     decoded(ask(path, Question::Quota)?)
 }
 
+/// Fails for users who may not use the volume of `path` as root and the user who mounted it may.
+///
+/// # Errors
+///
+/// [`AskError::NotPermitted`]; [`AskError::NotMounted`].
+pub fn check_permitted(path: &Path) -> Result<(), AskError> {
+    ask(path, Question::Refusals).map(drop)
+}
+
 /// The quotas of the volume of `path`.
 ///
 /// # Errors
