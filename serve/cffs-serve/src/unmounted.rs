@@ -2,6 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use cffs::error::Error;
 use cffs::units::InodeNo;
@@ -12,6 +15,9 @@ use crate::served::recording::Ask;
 use crate::served::shutdown::{ShutdownReport, ShutdownReports};
 use crate::served::{Served, closing};
 use crate::socket::{self, Message, Reply};
+
+/// How often a server that closes its volume looks for an outage of the store.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Answers commands until the process ends. They can query the server's identity, counters and exports, and
 /// the status of a scrub and of a check; and they can sync, scrub and check the volume, change its exports,
@@ -44,13 +50,29 @@ pub fn listen(served: &Arc<Served>) -> io::Result<()> {
 pub fn close(served: &Served) -> Result<(), String> {
     served.shutdown.send(&ShutdownReport::Closing);
     let volume = served.volume();
-    let Err(error) = volume.close() else {
+    let closed = thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        scope.spawn(move || report_outage(served, &ended));
+        let closed = volume.close();
+        drop(end);
+        closed
+    });
+    let Err(error) = closed else {
         served.shutdown.send(&ShutdownReport::Closed);
         return Ok(());
     };
     let failure = closing::failure(&volume, &error);
     report_failure(served, &failure);
     Err(failure)
+}
+
+/// Reports an outage of the store to listening commands, once. Returns when the sender of `ended` is dropped.
+fn report_outage(served: &Served, ended: &Receiver<()>) {
+    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        if let Some(outage) = served.outage() {
+            return served.shutdown.send(&ShutdownReport::Waiting(outage));
+        }
+    }
 }
 
 /// Reports to listening commands why the volume is not closed.

@@ -260,6 +260,14 @@ fn a_sync_says_that_it_waits_for_the_store() {
     volume.cffs(&["fsck", "-n", "-f", &volume.url("other")]);
 }
 
+/// The messages of a command that waits, up to the reason.
+fn reason_for_waiting(command: &mut Child) -> String {
+    let mut said = String::new();
+    let mut output = BufReader::new(command.stderr.take().expect("a pipe"));
+    while !said.contains("is gone") && output.read_line(&mut said).expect("a line") > 0 {}
+    said
+}
+
 /// Regression: `cffs umount` said that it waited for a device, and `cffs snapshot create` advised to make a
 /// volume, although the server was still closing the one at that URL.
 #[test]
@@ -273,10 +281,7 @@ fn an_unmount_says_that_it_waits_for_the_store() {
     fs::write(at.join("file"), "contents").expect("written");
     let mut umount = volume.command(&["umount", &at.display().to_string()]);
     let mut umount = umount.stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut said = String::new();
-    let output = umount.stderr.take().expect("a pipe");
-    let mut output = BufReader::new(output);
-    while !said.contains("is gone") && output.read_line(&mut said).expect("a line") > 0 {}
+    let said = reason_for_waiting(&mut umount);
     assert!(said.contains("waiting for the store, which has not answered for"), "{said}");
     assert!(!said.contains("device"), "{said}");
     let version = format!("{}@v1", volume.url("one"));
@@ -286,4 +291,22 @@ fn an_unmount_says_that_it_waits_for_the_store() {
     volume.rename("away", "one");
     assert!(umount.wait().expect("it ends").success());
     assert_eq!(volume.cffs(&["cat", &volume.url("one"), "/file"]), "contents");
+}
+
+/// Regression: `cffs serve --stop` did not say why it waited.
+#[test]
+fn a_stop_says_that_it_waits_for_the_store() {
+    let volume = Movable { scratch: Scratch::new() };
+    let url = volume.url("one");
+    volume.cffs(&["mkfs", "-q", "--size", "1G", &url]);
+    let log = volume.scratch.log_option();
+    volume.cffs(&["serve", "--nfs", "127.0.0.1:0", "-o", &log, &url]);
+    volume.rename("one", "away");
+    let mut stop = volume.command(&["serve", "--stop", &url]);
+    let mut stop = stop.stderr(Stdio::piped()).spawn().expect("it starts");
+    let said = reason_for_waiting(&mut stop);
+    assert!(said.contains("waiting for the store, which has not answered for"), "{said}");
+    volume.rename("away", "one");
+    assert!(stop.wait().expect("it ends").success());
+    volume.cffs(&["fsck", "-n", "-f", &url]);
 }

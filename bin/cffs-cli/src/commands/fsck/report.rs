@@ -215,15 +215,16 @@ fn summary(report: &CheckReport) -> String {
 }
 
 fn loss_counts(report: &CheckReport) -> Vec<String> {
-    let counts = report.loss_counts.iter();
-    let counts = counts.map(|(what, count)| {
-        let files = counted(*count, "file");
-        match what.split_once(' ') {
-            Some((part @ ("contents" | "attributes"), lost)) => format!("{part} of {files} {lost}"),
-            _ => format!("{files} {what}"),
-        }
-    });
-    counts.collect()
+    report.loss_counts.iter().map(|(what, count)| loss_count(what, *count)).collect()
+}
+
+/// A number of files with a loss, which is in the words of a [`CheckLoss`].
+fn loss_count(what: &str, count: u64) -> String {
+    let files = counted(count, "file");
+    match what.split_once(' ') {
+        Some((part @ ("contents" | "attributes"), lost)) => format!("{part} of {files} {lost}"),
+        _ => format!("{files} {what}"),
+    }
 }
 
 /// A line for all problems with the same kind and message, in the order of their first occurrence.

@@ -54,3 +54,16 @@ fn sectors_of_a_store_are_not_those_of_a_device() {
     let of_device = "2 sectors of the device cannot be read; copy what you need to another device";
     assert_eq!(unreadable(false, 2), of_device);
 }
+
+/// Regression: the report said "5 files contents lost or in doubt".
+#[test]
+fn losses_are_counted_in_words() {
+    for (what, count, expected) in [
+        ("lost", 1, "1 file lost"),
+        ("contents lost or in doubt", 5, "contents of 5 files lost or in doubt"),
+        ("attributes lost", 1, "attributes of 1 file lost"),
+        ("moved to lost+found", 2, "2 files moved to lost+found"),
+    ] {
+        assert_eq!(loss_count(what, count), expected);
+    }
+}
