@@ -27,6 +27,15 @@ pub fn line(text: Arguments<'_>) -> Result<()> {
     writeln!(out, "{text}").context("standard output")
 }
 
+/// A count with its noun, given in the singular.
+pub fn counted(count: u64, one: &str) -> String {
+    match one.strip_suffix('y') {
+        _ if count == 1 => format!("1 {one}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {one}s"),
+    }
+}
+
 /// Prints a line for [`note!`].
 pub fn note_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{}", without_controls(text.to_string()));

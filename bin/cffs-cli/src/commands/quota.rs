@@ -21,7 +21,8 @@ use crate::{image, mounts, names, size};
 ///
 /// A quota belongs to a directory and counts it and everything below it: bytes as du(1) counts them, without
 /// the savings of compression and shared copies, and files of any type. A change that would exceed a limit
-/// fails with "disk quota exceeded", even for root. df(1) of the directory shows the quota as the size of the
+/// fails with "disk quota exceeded", even for root; once the limit of bytes is reached, so does any new name,
+/// since its directory may need a block for it. df(1) of the directory shows the quota as the size of the
 /// file system.
 ///
 /// A file that is moved into or out of the tree moves with its charge. A directory cannot be moved across the

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use crate::output::say;
+use crate::output::{counted, say};
 use cffs_place::shadow::Shadow;
 
 /// Create the directories that place needs to put files into groups
@@ -35,9 +35,10 @@ impl Init {
         let (shadow, made) = Shadow::init(&self.directory)?;
         let count = shadow.groups().count;
         say!(
-            "{} of {count} groups can be placed in ({} directories made)",
+            "{} of {} can be placed in ({} made)",
             made.reached,
-            made.tries
+            counted(count, "group"),
+            counted(made.tries, "directory")
         )?;
         Ok(if made.reached == count { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -14,7 +14,7 @@ use cffs_place::volume::Volume;
 
 use super::{bar, counter, ends, paths_in, print_unseen, size};
 use crate::Interrupt;
-use crate::output::{self, note, say};
+use crate::output::{self, counted, note, say};
 
 /// Move the contents of files side by side, in place and while they are in use
 ///
@@ -140,8 +140,8 @@ impl Pack {
     fn print(&self, packed: &Packed) -> Result<()> {
         let verb = if self.dry_run { "would be moved" } else { "moved" };
         say!(
-            "{} files {verb} ({} KiB), {} were already contiguous, {} are left in place",
-            packed.moved,
+            "{} {verb} ({} KiB), {} already contiguous, {} left in place",
+            counted(packed.moved, "file"),
             packed.moved_bytes >> 10,
             packed.in_place,
             packed.left.len() + packed.busy.len(),

@@ -13,7 +13,7 @@ use cffs_place::tree;
 use cffs_place::volume::{Kind, Volume};
 
 use super::{counter, print_unseen};
-use crate::output::{self, say};
+use crate::output::{self, counted, say};
 
 /// Show how many requests a cold read of a directory takes, and why
 ///
@@ -109,14 +109,14 @@ fn print(shown: &Shown, most: usize) -> Result<()> {
     }
     say!("{table}")?;
     if order.len() > most {
-        say!("and {} other directories (--all)", order.len() - most)?;
+        say!("and {} (--all)", counted((order.len() - most) as u64, "other directory"))?;
     }
     let per_file = shown.total as f64 / shown.files.max(1) as f64;
     say!(
-        "{} requests for {} files in {} directories on {}: {per_file:.2} for a file",
-        shown.total,
-        shown.files,
-        shown.directories.len(),
+        "{} for {} in {} on {}: {per_file:.2} for a file",
+        counted(shown.total, "request"),
+        counted(shown.files, "file"),
+        counted(shown.directories.len() as u64, "directory"),
         shown.file_system.name(),
     )
 }

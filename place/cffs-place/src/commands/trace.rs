@@ -14,7 +14,7 @@ use cffs_place::trace::trace;
 
 use super::ends;
 use crate::Interrupt;
-use crate::output::note;
+use crate::output::{counted, note};
 
 /// Run a command, and write down which files it opens, in order
 ///
@@ -55,7 +55,8 @@ impl Trace {
         })?;
         output.flush().with_context(at)?;
         if untold > 0 {
-            note!("place: {untold} names have a line end and are left out; -0 keeps them");
+            let names = counted(untold, "name");
+            note!("place: left out, because of a line end: {names}; -0 keeps them");
         }
         if seen.overflowed {
             note!("place: the kernel lost reports: files are missing from {}", at());

@@ -9,7 +9,7 @@ use clap::Args;
 use cffs_place::warm::{files_below, warm};
 
 use super::{bar, ends, paths, print_unseen, size};
-use crate::output::{self, note, say};
+use crate::output::{self, counted, note, say};
 
 /// Read files into the page cache, in the order of the device
 ///
@@ -51,14 +51,14 @@ impl Warm {
         match self.json {
             true => output::json(&warmed)?,
             false => say!(
-                "{} files ({} KiB) in {} runs on the device",
-                warmed.files,
+                "{} ({} KiB) in {} on the device",
+                counted(warmed.files, "file"),
                 warmed.bytes >> 10,
-                warmed.runs
+                counted(warmed.runs, "run")
             )?,
         }
         if warmed.left_out > 0 {
-            note!("place: {} files were left out because of --limit", warmed.left_out);
+            note!("place: left out because of --limit: {}", counted(warmed.left_out, "file"));
         }
         Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
