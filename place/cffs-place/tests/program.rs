@@ -58,7 +58,7 @@ fn json_has_the_sums_of_what_it_lists() {
     let requests = shown["requests"].as_object().expect("an object");
     let sum: u64 = requests.values().filter_map(serde_json::Value::as_u64).sum();
     assert_eq!(shown["total"], sum);
-    assert!(text(&place(&["show", &path], b"").stdout).contains(" 2 files in 1 directories"));
+    assert!(text(&place(&["show", &path], b"").stdout).contains(" 2 files in 1 directory "));
 }
 
 #[test]
