@@ -30,6 +30,7 @@ use crate::hidden_server::{self, HiddenServer};
 use crate::keys;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
+use crate::successor;
 
 /// How long a command waits for a program that writes the image: a server that is closing it, or another
 /// command.
@@ -124,7 +125,10 @@ pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
 /// The same place, where no volume is opened yet.
 pub fn place(target: &Path) -> anyhow::Result<Option<Location>> {
     let Some(url) = Location::url_of(target) else { return Ok(None) };
-    if let Some(directory) = target.as_os_str().as_bytes().strip_prefix(b"file://") {
+    // The path may lead through the mount that a successor is to serve.
+    if let Some(directory) = target.as_os_str().as_bytes().strip_prefix(b"file://")
+        && !successor::is_one()
+    {
         mounts::passable(Path::new(OsStr::from_bytes(directory)))?;
     }
     Ok(Some(Location::parse(&url)?))

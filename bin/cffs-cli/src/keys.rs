@@ -82,6 +82,17 @@ pub fn secret() -> anyhow::Result<Option<Arc<Secret>>> {
     Ok(known.clone())
 }
 
+/// Takes the secret of the volume from the program that this one replaces.
+///
+/// # Errors
+///
+/// The memory of this process cannot be hidden.
+pub fn inherit(secret: Secret) -> anyhow::Result<()> {
+    hide()?;
+    *SECRET.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(secret));
+    Ok(())
+}
+
 /// Warns of a secret that will protect a volume and is a short passphrase, or may be a key that was cut off.
 pub fn warn_of_weakness(secret: Option<&Secret>) {
     if secret.is_some_and(Secret::is_short) {

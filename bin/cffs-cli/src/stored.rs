@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging};
+use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging, Succession, Term};
 use cffs_serve::served::{Counters, OUTAGE};
 use serde_json::{Value, json};
 
@@ -42,10 +42,34 @@ impl Stored {
     ///
     /// Those of [`LogDevice::open`].
     pub fn open(&self, source: &Path, options: &MountOptions) -> anyhow::Result<LogDevice> {
+        self.open_after(None, source, options)
+    }
+
+    /// Opens the volume that the last program handed over.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LogDevice::open`]. A request that fails is repeated for as long as `soft` allows.
+    pub fn succeed(
+        &self,
+        last: &Succession,
+        source: &Path,
+        options: &MountOptions,
+    ) -> anyhow::Result<LogDevice> {
+        self.open_after(last.term, source, options)
+    }
+
+    fn open_after(
+        &self,
+        succeeds: Option<Term>,
+        source: &Path,
+        options: &MountOptions,
+    ) -> anyhow::Result<LogDevice> {
         let wanted = cffs_object::OpenOptions {
             read_only: options.open.read_only,
             take_over: options.open.take_over,
             patience: options.soft,
+            succeeds,
             note: Some(|what| note!("cffs: {what}")),
             ..Default::default()
         };

@@ -12,23 +12,28 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, Inheritance, inherited_descriptor};
+use cffs_object::Succession;
 use cffs_serve::fuse::restart::{State, Suspended};
 use cffs_serve::nfs;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
-use crate::working_directory;
+use crate::{keys, working_directory};
 
 const VARIABLE: &str = "CFFS_HANDOVER";
 
 #[derive(Serialize, Deserialize)]
 struct HandoverState {
     source: OsString,
-    device: Inheritance,
+    /// The image or device, unless the volume is in a store.
+    device: Option<Inheritance>,
     journal: Option<Inheritance>,
+    /// The encoded [`Succession`] of a volume in a store.
+    #[serde(default)]
+    store: Option<Vec<u8>>,
     state: State,
     /// The length of the waiting requests.
     requests_bytes: usize,
@@ -36,22 +41,36 @@ struct HandoverState {
     nfs: Option<nfs::State>,
 }
 
-/// The devices of a volume that is handed over.
+/// What a volume that is handed over is on.
 #[derive(Clone, Copy)]
-pub struct Devices<'a> {
-    pub device: &'a FileDevice,
-    /// That of the journal, if it is separate.
-    pub journal: Option<&'a FileDevice>,
+pub enum Base<'a> {
+    /// An image or a device, and the device of the journal if that is separate.
+    Files(&'a FileDevice, Option<&'a FileDevice>),
+    /// A store.
+    Store(&'a Succession),
+}
+
+impl Base<'_> {
+    fn files(&self) -> impl Iterator<Item = &FileDevice> {
+        let files = match self {
+            Base::Files(device, journal) => [Some(*device), *journal],
+            Base::Store(_) => [None, None],
+        };
+        files.into_iter().flatten()
+    }
+}
+
+/// The same, as the next program has it: files are open and locked.
+pub enum InheritedBase {
+    Files(FileDevice, Option<FileDevice>),
+    Store(Succession),
 }
 
 /// The state that the previous program handed over.
 pub struct Inherited {
-    /// The image or device.
+    /// The image, device or URL.
     pub source: PathBuf,
-    /// The same, open and locked.
-    pub device: FileDevice,
-    /// The device of the journal, if that is separate, open and locked.
-    pub journal: Option<FileDevice>,
+    pub base: InheritedBase,
     pub suspended: Suspended,
     /// The companion NFS server. The mount can be served without it.
     pub nfs: Option<io::Result<nfs::Handover>>,
@@ -73,15 +92,23 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (line, rest) = bytes.split_at(end);
     let handover: HandoverState = serde_json::from_slice(line).context("the handover state")?;
-    let HandoverState { source, device, journal, state, requests_bytes, nfs } = handover;
+    let HandoverState { source, device, journal, store, state, requests_bytes, nfs } = handover;
     let source = PathBuf::from(source);
-    let device = FileDevice::inherit(&device, access)?;
-    let journal = journal.map(|it| FileDevice::inherit(&it, access)).transpose()?;
+    let file = |it: Inheritance| FileDevice::inherit(&it, access);
+    let base = match (device, store) {
+        (Some(device), _) => InheritedBase::Files(file(device)?, journal.map(file).transpose()?),
+        (None, Some(store)) => {
+            let succession = Succession::decode(&store).map_err(anyhow::Error::msg)?;
+            succession.secret().map_or(Ok(()), keys::inherit)?;
+            InheritedBase::Store(succession)
+        }
+        (None, None) => bail!("the handover state has no volume"),
+    };
     let rest = rest.strip_prefix(b"\n").unwrap_or_default();
     let (requests, replies) = rest.split_at_checked(requests_bytes).context("it is cut off")?;
     let nfs = nfs.map(|state| nfs::Handover::from_state(state, replies.to_vec()));
     let suspended = Suspended::from_state(state, requests)?;
-    Ok(Some(Inherited { source, device, journal, suspended, nfs }))
+    Ok(Some(Inherited { source, base, suspended, nfs }))
 }
 
 /// This command line, executed by `program`.
@@ -100,7 +127,7 @@ pub fn this_command(program: &Path) -> Command {
 pub fn become_program(
     program: &Path,
     source: &Path,
-    devices: Devices<'_>,
+    base: Base<'_>,
     suspended: &Suspended,
     nfs: Option<&nfs::Handover>,
 ) -> anyhow::Error {
@@ -108,11 +135,9 @@ pub fn become_program(
         Ok(never) => match never {},
         Err(error) => error,
     };
-    let error = failed(try_become(program, source, devices, suspended, nfs));
+    let error = failed(try_become(program, source, base, suspended, nfs));
     // Programs that this one starts must not inherit the descriptors.
-    for device in [Some(devices.device), devices.journal].into_iter().flatten() {
-        let _ = device.outlive_exec(false);
-    }
+    base.files().for_each(|file| drop(file.outlive_exec(false)));
     let _ = suspended.outlive_exec(false);
     let _ = nfs.map(|nfs| nfs.outlive_exec(false));
     error
@@ -121,18 +146,23 @@ pub fn become_program(
 fn try_become(
     program: &Path,
     source: &Path,
-    devices: Devices<'_>,
+    base: Base<'_>,
     suspended: &Suspended,
     nfs: Option<&nfs::Handover>,
 ) -> anyhow::Result<Infallible> {
-    let device = devices.device.outlive_exec(true)?;
-    let journal = devices.journal.map(|journal| journal.outlive_exec(true)).transpose()?;
+    let mut files = base.files().map(|file| file.outlive_exec(true));
+    let (device, journal) = (files.next().transpose()?, files.next().transpose()?);
+    let store = match base {
+        Base::Files(..) => None,
+        Base::Store(succession) => Some(succession.encode().to_vec()),
+    };
     suspended.outlive_exec(true)?;
     nfs.map_or(Ok(()), |nfs| nfs.outlive_exec(true))?;
     let (state, requests) = suspended.state();
     let (source, requests_bytes) = (source.as_os_str().to_owned(), requests.len());
-    let served = nfs.map(nfs::Handover::state);
-    let handover = HandoverState { source, device, journal, state, requests_bytes, nfs: served };
+    let nfs_state = nfs.map(nfs::Handover::state);
+    let handover =
+        HandoverState { source, device, journal, store, state, requests_bytes, nfs: nfs_state };
     let mut memory = File::from(memfd_create(c"cffs-handover", MemfdFlags::CLOEXEC)?);
     memory.write_all(&serde_json::to_vec(&handover)?)?;
     memory.write_all(b"\n")?;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, IoSlice};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ use crate::location::Location;
 use crate::requests::{Counter, Requests};
 use crate::state::{Piece, State};
 use crate::store::{PARALLEL, Store};
+use crate::succession::{Succession, Term};
 use crate::unlock;
 use crate::upload;
 use crate::vault::Vault;
@@ -38,6 +39,8 @@ mod lost;
 
 /// How long commands that make or change a volume repeat a failing request.
 pub const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
+/// A volume is not handed over while more bytes than this wait in the staging directory.
+const HANDOVER_BYTES_MAX: u64 = 64 << 20;
 /// The number of concurrent requests to create one object when a volume is made.
 const PROBES: usize = 16;
 
@@ -55,6 +58,8 @@ pub struct LogDevice {
     without_objects: bool,
     /// The missing and damaged objects that reads found, and their faults.
     met: Mutex<BTreeMap<String, String>>,
+    /// The term of the writer that was handed over.
+    handed_over: OnceLock<Term>,
     /// Held during all sending.
     writer: Mutex<Role>,
 }
@@ -115,6 +120,18 @@ impl LogDevice {
     /// errors of the store.
     /// With a staging directory, [`Error::Staging`] and [`Error::Rejected`].
     pub fn open(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
+        match options.succeeds {
+            // The users of the volume wait for this.
+            Some(_) => {
+                commit::again(location.counter(), "for a handover", options.patience, || {
+                    Self::open_once(location, options)
+                })
+            }
+            None => Self::open_once(location, options),
+        }
+    }
+
+    fn open_once(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
         let store = location.connect()?;
         if let Some(staging) = store.staging().filter(|_| !options.read_only) {
             upload::send_rest(staging, &store, options.patience)?;
@@ -156,6 +173,7 @@ impl LogDevice {
             is_version: false,
             without_objects: false,
             met: Mutex::default(),
+            handed_over: OnceLock::new(),
             writer,
         }
     }
@@ -180,6 +198,7 @@ impl LogDevice {
             is_version: false,
             without_objects: options.without_objects,
             met: Mutex::default(),
+            handed_over: OnceLock::new(),
             writer,
         })
     }
@@ -224,6 +243,13 @@ impl LogDevice {
             }
             Role::Reader | Role::Failed(..) => Ok(()),
         }
+    }
+
+    /// What the program that replaces this one needs to open the volume. If this one is the writer, the volume
+    /// must have been handed over ([`Control::hand_over`]).
+    pub fn succession(&self) -> Succession {
+        let key = self.store.vault().map(|vault| vault.key().clone());
+        Succession { term: self.handed_over.get().copied(), key }
     }
 
     /// Commits, and deletes all objects that neither a kept version nor later openings need. Programs that
@@ -493,6 +519,37 @@ impl BlockDevice for LogDevice {
 impl Control for LogDevice {
     fn give_back(&self) -> io::Result<()> {
         self.release().map_err(Error::of_device)
+    }
+
+    fn obstacle_to_handover(&self) -> Option<String> {
+        if self.writing.is_none() && !self.is_version {
+            return Some(String::from(
+                "another program may have changed the volume since it was mounted read-only, and the kernel \
+                 has cached the older state; unmount and mount",
+            ));
+        }
+        if let Some(outage) = self.store.counter().outage() {
+            return Some(format!("the store does not answer: {}", outage.why));
+        }
+        let waiting = self.store.staging().map_or(0, |staging| staging.backlog().bytes);
+        (waiting > HANDOVER_BYTES_MAX).then(|| {
+            format!(
+                "{waiting} bytes in the staging directory wait for the store, and calls would wait for them; \
+                 try again when less than {HANDOVER_BYTES_MAX} bytes wait"
+            )
+        })
+    }
+
+    fn hand_over(&self) -> io::Result<()> {
+        match std::mem::replace(&mut *self.writer.lock(), Role::Reader) {
+            Role::Writer(writer) => {
+                let term = writer.hand_over().map_err(Error::of_device)?;
+                assert!(self.handed_over.set(term).is_ok(), "a device has one writer");
+                Ok(())
+            }
+            Role::Reader => Ok(()),
+            Role::Failed(kind, why) => Err(io::Error::new(kind, why)),
+        }
     }
 
     /// Names the objects that have the bytes. Zeros and uncommitted bytes are in no object.

@@ -24,6 +24,7 @@
 //! | `cache` | a cache of chunks on a local disk |
 //! | `home` | the directory of a volume that is stored in one: whether it is still there |
 //! | `chunks` | reads of objects, with a cache in memory |
+//! | `succession` | what a writer hands over to the program that replaces it |
 //! | `staging` | records that wait on a local disk |
 //! | `upload` | a thread that sends staged records, in order |
 //! | `local` | private directories, and making their files durable |
@@ -68,6 +69,7 @@ mod secret;
 mod staging;
 mod state;
 mod store;
+mod succession;
 mod unlock;
 mod upload;
 mod vault;
@@ -88,6 +90,7 @@ pub use location::Location;
 pub use requests::{Counter, Outage, Requests};
 pub use secret::{PASSPHRASE_CHARS_MIN, Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
+pub use succession::{Succession, Term};
 pub use unlock::rekey;
 pub use verify::Unusable;
 pub use writer::OpenOptions;

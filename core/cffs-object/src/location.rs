@@ -260,7 +260,12 @@ impl Location {
 
     /// The number of requests sent from this place, and from the places below it.
     pub fn requests(&self) -> Requests {
-        self.client.counter.requests()
+        self.counter().requests()
+    }
+
+    /// The counter of the requests of all its stores.
+    pub(crate) fn counter(&self) -> &Counter {
+        &self.client.counter
     }
 
     /// The same place, with a cache of its objects on a local disk.

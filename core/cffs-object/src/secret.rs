@@ -35,6 +35,8 @@ pub struct Secret(Kind);
 enum Kind {
     Key(DataKey),
     Passphrase(Zeroizing<Vec<u8>>),
+    /// The volume's data key, which a program got from the one that it replaces.
+    OfVolume(DataKey),
 }
 
 impl std::fmt::Debug for Secret {
@@ -74,6 +76,11 @@ impl Secret {
         }))
     }
 
+    /// The data key of a volume. It opens the volume, whichever secret wraps the key, and wraps no other.
+    pub(crate) fn of_volume(key: DataKey) -> Secret {
+        Secret(Kind::OfVolume(key))
+    }
+
     /// Whether Argon2id derives a key from it.
     pub fn is_passphrase(&self) -> bool {
         matches!(self.0, Kind::Passphrase(_))
@@ -93,7 +100,7 @@ impl Secret {
     /// and more than a passphrase would have.
     pub fn looks_like_key(&self) -> bool {
         match &self.0 {
-            Kind::Key(_) => false,
+            Kind::Key(_) | Kind::OfVolume(_) => false,
             Kind::Passphrase(text) => text.len() > 40 && text.iter().all(u8::is_ascii_hexdigit),
         }
     }
@@ -106,6 +113,7 @@ impl Secret {
             (Kind::Passphrase(text), Some(cost)) => Ok(extract(&cost.derive(text, salt)[..])),
             (Kind::Key(_), Some(_)) => Err(WrongSecret::IsPassphrase),
             (Kind::Passphrase(_), None) => Err(WrongSecret::IsKey),
+            (Kind::OfVolume(_), _) => Err(WrongSecret::Another),
         }
     }
 }
@@ -225,6 +233,10 @@ impl Wrapped {
     ///
     /// The secret is another one, or the object was changed.
     pub fn open(&self, secret: &Secret, owner: &Owner) -> Result<DataKey, WrongSecret> {
+        // A wrong key is noticed, since it does not open the rest of the identity.
+        if let Kind::OfVolume(key) = &secret.0 {
+            return Ok(key.clone());
+        }
         let root = secret.root(self.cost, &self.salt)?;
         // The commitment is no secret, so the time of this comparison may depend on it.
         if commitment(&root) != self.commitment {

@@ -19,6 +19,7 @@ use crate::history::History;
 use crate::identity::Format;
 use crate::state::State;
 use crate::store::Store;
+use crate::succession::Term;
 use crate::upload::Uploader;
 use crate::vault;
 
@@ -50,6 +51,9 @@ pub struct OpenOptions {
     pub collection: Collection,
     /// Called with the reason why an opening waits, to show it to the user.
     pub note: Option<fn(&str)>,
+    /// Claim the volume although its last writer has not released it, if this is the term of that writer: it
+    /// has handed the volume over to this program. A failing opening is repeated for as long as `patience`.
+    pub succeeds: Option<Term>,
 }
 
 /// Appends to the log.
@@ -109,7 +113,8 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     loop {
         let (uuid, term) = (&history.format.uuid, history.term);
         let was_here = || store.staging().is_some_and(|staging| staging.has_claimed(uuid, term));
-        let is_anothers = !history.is_released && !was_here();
+        let succeeds = options.succeeds == Some(Term { uuid: *uuid, slot: term });
+        let is_anothers = !history.is_released && !succeeds && !was_here();
         if is_anothers && !options.take_over {
             return Err(Error::Claimed {
                 term,
@@ -319,6 +324,14 @@ impl Writer {
             self.write_map_of(Kind::Release)?;
         }
         Ok(())
+    }
+
+    /// Ends writing, so that the next program can claim the volume with the returned term; all others are
+    /// refused as before. A running sweep continues, or ends with the process as in a crash.
+    pub fn hand_over(mut self) -> Result<Term, Error> {
+        self.wait_for_ahead(0)?;
+        self.drain()?;
+        Ok(Term { uuid: self.format.uuid, slot: self.term })
     }
 
     /// Commits, then deletes dead objects immediately, without a grace period for readers that hold no

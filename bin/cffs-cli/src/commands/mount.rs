@@ -29,11 +29,13 @@ use crate::background;
 use crate::interrupt::at_signals;
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
-use crate::successor::{self, Devices, Inherited};
+use crate::successor::{self, Base, Inherited, InheritedBase};
 use crate::web::WebOptions;
 use crate::{image, log, mounts, privileges, service_manager, udev, working_directory};
 
 mod store;
+
+use store::OpenStore;
 
 /// The help after the list of mount options.
 const AFTER_OPTIONS: &str = "\
@@ -182,10 +184,11 @@ impl Mount {
                 false => Ok(self.web.bind(source, dir)?),
             }
         };
-        let Mounted { fuse_options, mut server, nfs } = match inherited {
+        let Mounted { fuse_options, mut store, mut server, nfs } = match inherited {
             Some(inherited) => self.go_on(inherited, options)?,
             None => self.mount(access, options)?,
         };
+        store.iter().for_each(|store| store.show(&server));
         // Before any thread is started, since each thread has its own capabilities.
         if let Err(error) = privileges::give_up_all_but(privileges::TO_UNMOUNT) {
             tracing::warn!("{error:#}");
@@ -232,10 +235,12 @@ impl Mount {
                 Ended::Suspended(suspended) => {
                     let handover = nfs.take().map(|nfs| nfs.hand_over());
                     let handover = handover.transpose().map_err(anyhow::Error::msg);
-                    (server, nfs) = Self::give_way(suspended, handover, &fuse_options, options)?;
+                    (server, nfs) =
+                        give_way(suspended, handover, &fuse_options, store.as_mut(), options)?;
                 }
                 Ended::Open(open) => server = serve_on(open, nfs.as_ref(), &fuse_options)?,
             }
+            store.iter().for_each(|store| store.show(&server));
             if let Some(page) = &page {
                 page.show(server.served());
             }
@@ -259,14 +264,8 @@ impl Mount {
             let advice = "unmount it, and cffs fsck -y checks and repairs it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);
-        if let Some(hidden) = self.hidden(options) {
-            fuse_options.program = Err(format!(
-                "{} is below the mount point, where the next program could not open it; unmount and mount",
-                hidden.display()
-            ));
-        }
-        self.mount_volume(&volume, fuse_options)
+        let fuse_options = fuse_options(&source, Some(device), journal, watch, options);
+        self.mount_volume(&volume, fuse_options, options)
     }
 
     /// A path below the mount point that a program that replaces this one has to open: it would wait for
@@ -274,7 +273,8 @@ impl Mount {
     fn hidden(&self, options: &MountOptions) -> Option<PathBuf> {
         let directory = self.directory.canonicalize().ok()?;
         let log = log::file(options.logfile.as_deref());
-        let mut paths = self.web.files().chain(log);
+        let cache = options.cache_dir.iter().map(|(directory, _)| directory.clone());
+        let mut paths = self.web.files().chain(log).chain(cache).chain(options.staging.clone());
         paths.find(|path| {
             let Ok(path) = working_directory::absolute_argument(path) else { return false };
             let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
@@ -287,7 +287,14 @@ impl Mount {
         &self,
         volume: &Arc<Volume>,
         mut fuse_options: fuse::Options,
+        options: &MountOptions,
     ) -> anyhow::Result<Mounted> {
+        if let Some(hidden) = self.hidden(options) {
+            fuse_options.program = Err(format!(
+                "{} is below the mount point, where the next program could not open it; unmount and mount",
+                hidden.display()
+            ));
+        }
         let mounted = (|| {
             let mut nfs = None;
             if let Some(address) = self.nfs {
@@ -296,7 +303,7 @@ impl Mount {
             }
             let server = Server::mount(Arc::clone(volume), &self.directory, &fuse_options)
                 .map_err(|error| no_mount(&self.directory, &error))?;
-            Ok(Mounted { fuse_options, server, nfs: Ok(nfs) })
+            Ok(Mounted { fuse_options, store: None, server, nfs: Ok(nfs) })
         })();
         if mounted.is_err() {
             volume.close()?;
@@ -306,11 +313,19 @@ impl Mount {
 
     /// Continues a mount after this program has replaced its server.
     fn go_on(&self, inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
-        let Inherited { source, device, journal, suspended, nfs } = inherited;
-        let (device, journal) = (Arc::new(device), journal.map(Arc::new));
+        let Inherited { source, base, suspended, nfs } = inherited;
         let watch = Arc::new(Watch::new(options.stall));
-        let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
-        let mut fuse_options = fuse_options(&source, Some(device), journal, watch, options);
+        let (volume, mut fuse_options, store) = match base {
+            InheritedBase::Files(device, journal) => {
+                let (device, journal) = (Arc::new(device), journal.map(Arc::new));
+                let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
+                (volume, fuse_options(&source, Some(device), journal, watch, options), None)
+            }
+            InheritedBase::Store(last) => {
+                let (store, volume) = OpenStore::succeed(&source, &last, &watch, options)?;
+                (volume, store.fuse_options(&source, watch, options), Some(store))
+            }
+        };
         if self.nfs.is_some() {
             fuse_options.ttl = fuse::TTL_SHARED;
         }
@@ -325,36 +340,7 @@ impl Mount {
         };
         let server = Server::resume(volume, &fuse_options, suspended, None)?;
         tracing::info!(image = %source.display(), "took over from the previous program");
-        Ok(Mounted { fuse_options, server, nfs })
-    }
-
-    /// Lets the installed program replace this one. On failure, continues to serve.
-    fn give_way(
-        suspended: Suspended,
-        handover: anyhow::Result<Option<nfs::Handover>>,
-        fuse_options: &fuse::Options,
-        options: &MountOptions,
-    ) -> anyhow::Result<(Server, Option<Arc<nfs::Running>>)> {
-        let source = &fuse_options.source;
-        let device = fuse_options.device.as_ref().context("no device to hand over")?;
-        let program = fuse_options.program.as_ref().map_err(|why| anyhow!("{why}"))?;
-        let error = match &handover {
-            Ok(nfs) => {
-                let journal = fuse_options.journal.as_deref();
-                let devices = Devices { device, journal };
-                successor::become_program(program, source, devices, &suspended, nfs.as_ref())
-            }
-            Err(_) => anyhow::Error::msg("the NFS server has nothing to hand over"),
-        };
-        let failure = format!("{error:#}");
-        tracing::error!(failure, "the program was not replaced");
-        let journal = fuse_options.journal.clone();
-        let volume = open_served(source, device, journal, &fuse_options.watch, options)?;
-        let resume = |handover| resume_nfs(&volume, handover, fuse_options);
-        let nfs = handover.and_then(|nfs| nfs.map_or(Ok(None), resume));
-        let server = Server::resume(Arc::clone(&volume), fuse_options, suspended, Some(failure))?;
-        let nfs = resume_companion(&server, nfs);
-        Ok((server, nfs))
+        Ok(Mounted { fuse_options, store, server, nfs })
     }
 
     fn bind_nfs(
@@ -366,6 +352,40 @@ impl Mount {
         let caches = Arc::new(fuse_options.caches.clone());
         serve::bind(volume, address, self.export.clone(), caches)
     }
+}
+
+/// Lets the installed program replace this one. On failure, continues to serve.
+fn give_way(
+    suspended: Suspended,
+    handover: anyhow::Result<Option<nfs::Handover>>,
+    fuse_options: &fuse::Options,
+    store: Option<&mut OpenStore>,
+    options: &MountOptions,
+) -> anyhow::Result<(Server, Option<Arc<nfs::Running>>)> {
+    let fuse::Options { source, device, journal, watch, .. } = fuse_options;
+    let program = fuse_options.program.as_ref().map_err(|why| anyhow!("{why}"))?;
+    let succession = store.as_ref().map(|store| store.succession());
+    let base = match (device, &succession) {
+        (Some(device), _) => Base::Files(device, journal.as_deref()),
+        (None, Some(succession)) => Base::Store(succession),
+        (None, None) => bail!("no volume to hand over"),
+    };
+    let error = match &handover {
+        Ok(nfs) => successor::become_program(program, source, base, &suspended, nfs.as_ref()),
+        Err(_) => anyhow::Error::msg("the NFS server has nothing to hand over"),
+    };
+    let failure = format!("{error:#}");
+    tracing::error!(failure, "the program was not replaced");
+    let volume = match (device, &succession, store) {
+        (Some(device), ..) => open_served(source, device, journal.clone(), watch, options)?,
+        (None, Some(last), Some(store)) => store.reopen(source, last, watch, options)?,
+        (None, ..) => bail!("no volume to open again"),
+    };
+    let resume = |handover| resume_nfs(&volume, handover, fuse_options);
+    let nfs = handover.and_then(|nfs| nfs.map_or(Ok(None), resume));
+    let server = Server::resume(Arc::clone(&volume), fuse_options, suspended, Some(failure))?;
+    let nfs = resume_companion(&server, nfs);
+    Ok((server, nfs))
 }
 
 /// Continues to serve a volume that cannot be handed over, and its NFS clients.
@@ -431,6 +451,8 @@ fn report_ready(in_background: bool, connection: Option<u32>) {
 /// A mounted volume, with its mount options.
 struct Mounted {
     fuse_options: fuse::Options,
+    /// The store of the volume, if it is in one and can be opened again there.
+    store: Option<OpenStore>,
     server: Server,
     /// The NFS server to start; an error if one ran before a restart and cannot continue.
     nfs: anyhow::Result<Option<nfs::Server>>,
@@ -470,13 +492,7 @@ fn fuse_options(
         dev: options.dev(),
         exec: options.flags.exec.unwrap_or(true),
         no_symlink_follow: options.flags.symlink_follow == Some(false),
-        program: match &device {
-            Some(_) => std::env::current_exe().map_err(|error| error.to_string()),
-            None => Err(String::from(
-                "the volume is in an object store, where no other program can take it over; unmount and \
-                 mount",
-            )),
-        },
+        program: std::env::current_exe().map_err(|error| error.to_string()),
         device,
         journal,
         block_device: options.block_device,

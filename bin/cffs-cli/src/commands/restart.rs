@@ -20,12 +20,13 @@ use crate::{background, mounts, names};
 /// lost or done twice. A program whose working directory was deleted earlier loses that directory.
 ///
 /// A mount over io_uring whose server may not run on all cores cannot be restarted (mount -o transport=dev
-/// can), nor one whose log or files of the page are below its own mount point.
+/// can), nor one whose log, files of the page, cache or staging directory are below its own mount point, nor
+/// a read-only mount of a volume in an object store unless it is a version.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
 pub struct Restart {
-    /// The volume, by its image, its device, or any file on it.
-    #[arg(value_name = "IMAGE|DEVICE|DIR", required = true)]
+    /// The volume, by its image, its device, its URL, or any file on it.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR", required = true)]
     paths: Vec<PathBuf>,
 }
 
@@ -42,11 +43,16 @@ impl Restart {
 
 /// Print the version of the handover state that this program understands
 #[derive(Debug, Args)]
-pub struct ResumeVersion {}
+pub struct ResumeVersion {
+    /// For volumes in object stores. Programs that cannot take these over do not know the option.
+    #[arg(long)]
+    store: bool,
+}
 
 impl ResumeVersion {
     /// Prints the version.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let ResumeVersion { store: _ } = self;
         say!("{}", cffs_serve::fuse::restart::VERSION)?;
         Ok(ExitCode::SUCCESS)
     }

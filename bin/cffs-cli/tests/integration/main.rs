@@ -43,6 +43,7 @@ mod regroup;
 mod regroup_used;
 mod restarting;
 mod restarting_served;
+mod restarting_stored;
 mod serving;
 mod staging;
 mod volumes;

@@ -18,6 +18,7 @@ const AT_ONCE: OpenOptions = OpenOptions {
     patience: Some(Duration::ZERO),
     collection: Collection { grace: Duration::ZERO, after_bytes: 1 << 20, extents_max: 1 << 20 },
     note: None,
+    succeeds: None,
 };
 
 /// The names and lengths of all objects.

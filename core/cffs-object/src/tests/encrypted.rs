@@ -58,6 +58,7 @@ repeated! {
     destroy::an_interrupted_deletion_can_be_finished,
     destroy::the_origin_of_a_clone_stays,
     faults::no_request_fault_loses_acknowledged_data,
+    handing_over::others_are_refused_until_the_next_program_opens_the_volume,
     follow::the_next_writer_is_followed,
     follow::a_follower_that_was_left_behind_finds_the_log_again,
     paused::a_claim_after_a_pause_is_made_at_the_end_of_the_log,

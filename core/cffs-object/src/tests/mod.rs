@@ -25,6 +25,7 @@ mod destroy;
 mod encrypted;
 mod faults;
 mod follow;
+mod handing_over;
 mod model;
 mod outage;
 mod paused;
@@ -53,6 +54,7 @@ const TAKE_OVER: OpenOptions = OpenOptions {
     patience: Some(Duration::ZERO),
     collection: LATER,
     note: None,
+    succeeds: None,
 };
 const READ_ONLY: OpenOptions =
     OpenOptions { read_only: true, take_over: false, patience: None, ..TAKE_OVER };

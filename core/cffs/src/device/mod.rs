@@ -220,6 +220,17 @@ pub trait Control: Send + Sync {
     fn give_back(&self) -> io::Result<()> {
         Ok(())
     }
+
+    /// Why no other program can continue in place of this one at present, if there is a reason.
+    fn obstacle_to_handover(&self) -> Option<String> {
+        None
+    }
+
+    /// Keeps exclusive access for the program that replaces this one, as the user's last call: later writes
+    /// may fail.
+    fn hand_over(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A device that can only be read and written.

@@ -16,6 +16,7 @@
 //! use is overwritten. A volume is not clean while an inode without a name is in use: nothing on the device
 //! points to it.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,13 +25,16 @@ use super::discard::Discarder;
 use super::prepare::Prepared;
 use super::progress::{Attempt, EpochKind, Progress};
 use crate::cache::WriteSet;
-use crate::device::{BlockDevice, Patient};
+use crate::device::{BlockDevice, Control, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::State;
 use crate::inode::nameless_space;
 use crate::trace::OpKind;
 use crate::units::EpochNo;
+
+/// The last call of a volume to its device.
+pub(crate) type EndOfUse = fn(&dyn Control) -> io::Result<()>;
 
 /// Brings a volume to checkpoints ([`EpochWriter::checkpoints`]).
 #[derive(Clone, Copy)]
@@ -85,10 +89,15 @@ impl Checkpoints<'_> {
         Ok(true)
     }
 
-    /// Writes everything, marks the volume as clean and releases the device. `deleted` says whether the files
-    /// without a name could be deleted: if not, everything is written, but the volume is not marked as clean.
-    /// `save` is called in between, when all contents have places.
-    pub(crate) fn finish_close(&self, deleted: Result<()>, save: Option<&dyn Fn()>) -> Result<()> {
+    /// Writes everything, marks the volume as clean and ends the use of the device with `end`. `deleted` says
+    /// whether the files without a name could be deleted: if not, everything is written, but the volume is not
+    /// marked as clean. `save` is called in between, when all contents have places.
+    pub(crate) fn finish_close(
+        &self,
+        deleted: Result<()>,
+        save: Option<&dyn Fn()>,
+        end: EndOfUse,
+    ) -> Result<()> {
         let _patient = Patient::begin();
         let mut progress = self.0.epochs.lock();
         if let Some(save) = save {
@@ -100,7 +109,7 @@ impl Checkpoints<'_> {
         let mut discarder = Discarder::new(&self.0.inodes, 1);
         while discarder.discard_some(&mut progress.freed) {}
         self.mark_clean_at_close(&progress)?;
-        Ok(self.0.inodes.cache.device().control().give_back()?)
+        Ok(end(self.0.inodes.cache.device().control())?)
     }
 
     /// Writes a consistent state of the volume with all derived state, and calls `look` while the device

@@ -50,6 +50,7 @@ use std::time::Duration;
 
 pub use background::Background;
 pub use checkpoint::Checkpoints;
+pub(crate) use checkpoint::EndOfUse;
 pub use discard::Trimmed;
 pub(crate) use discard::{BATCH_RUNS, Discarder};
 pub use health::Health;

@@ -34,8 +34,13 @@ pub struct Handover {
 }
 
 impl Handover {
+    /// Why the volume cannot be handed over at present, if its device has a reason.
+    pub fn obstacle(volume: &Volume) -> Option<String> {
+        volume.writer.inodes.cache.device().control().obstacle_to_handover()
+    }
+
     /// Closes the volume as [`close`](Volume::close) does, but keeps the files without a name that are in
-    /// use. No other call may be in progress.
+    /// use, and exclusive access to the device. No other call may be in progress.
     ///
     /// A directory that was removed while it was in use is not kept: it is empty, and calls on it
     /// fail from then on with [`Error::Stale`].
@@ -57,7 +62,7 @@ impl Handover {
             let directory = make_directory(volume)?;
             nameless.iter().try_for_each(|ino| name_for_successor(volume, directory, *ino))?;
         }
-        volume.close()?;
+        volume.close_and(|device| device.hand_over())?;
         Ok(Handover { references, has_nameless })
     }
 

@@ -82,6 +82,7 @@ use crate::alloc::{Clusters, Spender};
 use crate::cache::BufferCache;
 use crate::clock::Clock;
 use crate::device::{BlockDevice, Journal};
+use crate::epoch::EndOfUse;
 pub use crate::epoch::mark;
 pub use crate::epoch::superblock::read_superblock;
 use crate::error::{Error, Result};
@@ -395,6 +396,10 @@ impl Volume {
     /// the [device](super#errors). Then changes since the last sync may be lost, and the
     /// next opening recovers the volume. A second call succeeds.
     pub fn close(&self) -> Result<()> {
+        self.close_and(|device| device.give_back())
+    }
+
+    fn close_and(&self, end: EndOfUse) -> Result<()> {
         let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
         if !self.writer.checkpoints().begin_close()? {
             return Ok(());
@@ -403,7 +408,7 @@ impl Volume {
         let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
         let save = || Quotas::of(self).save_for_next();
         let save: Option<&dyn Fn()> = if self.accounts.are_any() { Some(&save) } else { None };
-        self.writer.checkpoints().finish_close(deleted.into_iter().collect(), save)
+        self.writer.checkpoints().finish_close(deleted.into_iter().collect(), save, end)
     }
 
     /// The activity of the volume since it was opened.

@@ -71,4 +71,13 @@ impl<D: BlockDevice> Control for WatchedDevice<D> {
         let _job = self.1.device(DeviceCall::Flush, 0, 0);
         self.0.control().give_back()
     }
+
+    fn obstacle_to_handover(&self) -> Option<String> {
+        self.0.control().obstacle_to_handover()
+    }
+
+    fn hand_over(&self) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Flush, 0, 0);
+        self.0.control().hand_over()
+    }
 }

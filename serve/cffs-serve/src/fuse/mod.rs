@@ -253,6 +253,7 @@ impl Parts {
             program: options.program.clone(),
             suspender: session.suspender(),
             directory: session.path().to_owned(),
+            is_in_store: options.device.is_none(),
             closing: Arc::clone(&self.closing),
             went_on: Arc::default(),
         }));

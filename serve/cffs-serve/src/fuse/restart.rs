@@ -36,6 +36,9 @@ pub const VERSION: u32 = 3;
 /// The command that prints the [`VERSION`] of a program.
 pub const VERSION_COMMAND: &str = "resume-version";
 
+/// The option of that command for volumes in stores, which earlier programs cannot take over.
+const STORE_OPTION: &str = "--store";
+
 /// How long a program may take to print its version.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -190,6 +193,8 @@ pub(super) struct Restarter {
     pub(super) suspender: Suspender,
     /// The mount's directory.
     pub(super) directory: PathBuf,
+    /// Whether the volume is in an object store.
+    pub(super) is_in_store: bool,
     /// Closes the volume; here, pauses the companion server.
     pub(super) closing: Arc<Closing>,
     pub(super) went_on: Arc<Mutex<Option<WentOn>>>,
@@ -217,9 +222,13 @@ impl Restart for Restarter {
             ));
         }
         check_writable(volume)?;
+        if let Some(obstacle) = Handover::obstacle(volume) {
+            return Err(obstacle);
+        }
         let shown = program.display();
         let failed = |error| format!("{shown}: {error}");
-        if version_of(program).map_err(failed)?.trim_ascii() != VERSION.to_string().as_bytes() {
+        let version = version_of(program, self.is_in_store).map_err(failed)?;
+        if version.trim_ascii() != VERSION.to_string().as_bytes() {
             return Err(format!("{shown} cannot take over from this version"));
         }
         let fill = self.prepare_fill(program).map_err(failed)?;
@@ -271,9 +280,10 @@ impl Restarter {
 }
 
 /// Asks a program for its version. A program that does not answer within [`ANSWER_PATIENCE`] is killed.
-fn version_of(program: &Path) -> io::Result<Vec<u8>> {
+fn version_of(program: &Path, is_in_store: bool) -> io::Result<Vec<u8>> {
     let mut command = Command::new(program);
-    command.arg(VERSION_COMMAND).stdin(Stdio::null()).stderr(Stdio::null());
+    command.arg(VERSION_COMMAND).args(is_in_store.then_some(STORE_OPTION));
+    command.stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let answer = child.stdout.take().map_or(Ok(Vec::new()), read_answer);
     // Fails if it has ended, as it should.
