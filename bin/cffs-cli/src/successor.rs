@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, Inheritance, inherited_descriptor};
@@ -62,7 +63,7 @@ impl Base<'_> {
 
 /// The same, as the next program has it: files are open and locked.
 pub enum InheritedBase {
-    Files(FileDevice, Option<FileDevice>),
+    Files(Arc<FileDevice>, Option<Arc<FileDevice>>),
     Store(Succession),
 }
 
@@ -94,7 +95,7 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let handover: HandoverState = serde_json::from_slice(line).context("the handover state")?;
     let HandoverState { source, device, journal, store, state, requests_bytes, nfs } = handover;
     let source = PathBuf::from(source);
-    let file = |it: Inheritance| FileDevice::inherit(&it, access);
+    let file = |it: Inheritance| FileDevice::inherit(&it, access).map(Arc::new);
     let base = match (device, store) {
         (Some(device), _) => InheritedBase::Files(file(device)?, journal.map(file).transpose()?),
         (None, Some(store)) => {

@@ -317,7 +317,6 @@ impl Mount {
         let watch = Arc::new(Watch::new(options.stall));
         let (volume, mut fuse_options, store) = match base {
             InheritedBase::Files(device, journal) => {
-                let (device, journal) = (Arc::new(device), journal.map(Arc::new));
                 let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
                 (volume, fuse_options(&source, Some(device), journal, watch, options), None)
             }
