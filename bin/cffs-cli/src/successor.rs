@@ -42,7 +42,7 @@ struct HandoverState {
     nfs: Option<nfs::State>,
 }
 
-/// What a volume that is handed over is on.
+/// The place of a volume that is handed over.
 #[derive(Clone, Copy)]
 pub enum Base<'a> {
     /// An image or a device, and the device of the journal if that is separate.

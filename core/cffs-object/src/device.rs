@@ -245,8 +245,8 @@ impl LogDevice {
         }
     }
 
-    /// What the program that replaces this one needs to open the volume. If this one is the writer, the volume
-    /// must have been handed over ([`Control::hand_over`]).
+    /// The access for the program that replaces this one. If this one is the writer, it must have handed the
+    /// volume over ([`Control::hand_over`]).
     pub fn succession(&self) -> Succession {
         let key = self.store.vault().map(|vault| vault.key().clone());
         Succession { term: self.handed_over.get().copied(), key }

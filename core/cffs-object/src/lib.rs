@@ -24,7 +24,7 @@
 //! | `cache` | a cache of chunks on a local disk |
 //! | `home` | the directory of a volume that is stored in one: whether it is still there |
 //! | `chunks` | reads of objects, with a cache in memory |
-//! | `succession` | what a writer hands over to the program that replaces it |
+//! | `succession` | the access that a writer hands over to the program that replaces it |
 //! | `staging` | records that wait on a local disk |
 //! | `upload` | a thread that sends staged records, in order |
 //! | `local` | private directories, and making their files durable |

@@ -1,4 +1,4 @@
-//! What the writer of a volume hands over to the program that replaces it.
+//! The access to a volume that a program hands over to the one that replaces it.
 
 use zeroize::Zeroizing;
 

@@ -1,4 +1,4 @@
-//! A writer that is replaced by the next program without a moment in which another one could claim the volume.
+//! A writer that is replaced by the next program: no other one can claim the volume in between.
 
 use super::*;
 use crate::{Backlog, Secret, Staging, Succession, Term, versions};

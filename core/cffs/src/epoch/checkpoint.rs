@@ -89,9 +89,9 @@ impl Checkpoints<'_> {
         Ok(true)
     }
 
-    /// Writes everything, marks the volume as clean and ends the use of the device with `end`. `deleted` says
-    /// whether the files without a name could be deleted: if not, everything is written, but the volume is not
-    /// marked as clean. `save` is called in between, when all contents have places.
+    /// Writes everything, marks the volume as clean and calls `end`. `deleted` says whether the files without
+    /// a name could be deleted: if not, everything is written, but the volume is not marked as clean. `save`
+    /// is called in between, when all contents have places.
     pub(crate) fn finish_close(
         &self,
         deleted: Result<()>,

@@ -62,7 +62,7 @@ impl Handover {
             let directory = make_directory(volume)?;
             nameless.iter().try_for_each(|ino| name_for_successor(volume, directory, *ino))?;
         }
-        volume.close_and(|device| device.hand_over())?;
+        super::close_and(volume, |device| device.hand_over())?;
         Ok(Handover { references, has_nameless })
     }
 

@@ -396,19 +396,7 @@ impl Volume {
     /// the [device](super#errors). Then changes since the last sync may be lost, and the
     /// next opening recovers the volume. A second call succeeds.
     pub fn close(&self) -> Result<()> {
-        self.close_and(|device| device.give_back())
-    }
-
-    fn close_and(&self, end: EndOfUse) -> Result<()> {
-        let _op = self.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
-        if !self.writer.checkpoints().begin_close()? {
-            return Ok(());
-        }
-        // A file that cannot be deleted keeps the volume from being clean, but everything else is written.
-        let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
-        let save = || Quotas::of(self).save_for_next();
-        let save: Option<&dyn Fn()> = if self.accounts.are_any() { Some(&save) } else { None };
-        self.writer.checkpoints().finish_close(deleted.into_iter().collect(), save, end)
+        close_and(self, |device| device.give_back())
     }
 
     /// The activity of the volume since it was opened.
@@ -439,6 +427,19 @@ impl Volume {
             name_bytes_max: crate::format::NAME_BYTES_MAX as u32,
         }
     }
+}
+
+/// Closes the volume, and then calls `end`.
+fn close_and(volume: &Volume, end: EndOfUse) -> Result<()> {
+    let _op = volume.writer.enter(OpKind::Maintenance, InodeNo::ROOT);
+    if !volume.writer.checkpoints().begin_close()? {
+        return Ok(());
+    }
+    // A file that cannot be deleted keeps the volume from being clean, but everything else is written.
+    let deleted: Vec<_> = volume.references.end().iter().map(|ino| volume.delete(*ino)).collect();
+    let save = || Quotas::of(volume).save_for_next();
+    let save: Option<&dyn Fn()> = if volume.accounts.are_any() { Some(&save) } else { None };
+    volume.writer.checkpoints().finish_close(deleted.into_iter().collect(), save, end)
 }
 
 /// Waits until no other thread sets or removes a mark or a quota.

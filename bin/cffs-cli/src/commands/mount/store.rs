@@ -62,7 +62,7 @@ impl OpenStore {
         open_served(source, &self.device, None, watch, options)
     }
 
-    /// What the next program needs to open the volume, which is closed.
+    /// The access to the closed volume for the next program.
     pub fn succession(&self) -> Succession {
         self.device.succession()
     }
