@@ -89,7 +89,7 @@ impl Secret {
     /// Whether it is a passphrase with fewer than [`PASSPHRASE_CHARS_MIN`] characters.
     pub fn is_short(&self) -> bool {
         match &self.0 {
-            Kind::Key(_) => false,
+            Kind::Key(_) | Kind::OfVolume(_) => false,
             Kind::Passphrase(text) => {
                 String::from_utf8_lossy(text).chars().count() < PASSPHRASE_CHARS_MIN
             }

@@ -17,14 +17,15 @@ use super::Mounted;
 
 /// Fails if the server of a mount is stopped, since a query would block until it continues.
 pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
-    let serving = serving(mounted.device);
-    match serving.first() {
-        Some(process) if serving.iter().all(|process| stopped::is_stopped(*process)) => bail!(
+    // The kernel gives the number of a mount that was detached to the next one, even if the server of the
+    // former still runs, since it waits for its store.
+    match serving(mounted.device).into_iter().find(|process| stopped::is_stopped(*process)) {
+        Some(process) => bail!(
             "{directory}: {why}, or detach the mount with cffs umount -l {directory}",
             directory = mounted.directory.display(),
-            why = stopped::explain(*process),
+            why = stopped::explain(process),
         ),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

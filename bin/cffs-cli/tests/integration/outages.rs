@@ -310,3 +310,32 @@ fn a_stop_says_that_it_waits_for_the_store() {
     assert!(stop.wait().expect("it ends").success());
     volume.cffs(&["fsck", "-n", "-f", &url]);
 }
+
+/// Regression: commands waited for a stopped server if the server of a detached mount, which had the same
+/// number, still waited for its store.
+#[test]
+fn a_stopped_server_is_found_while_that_of_a_detached_mount_waits() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Movable::mount();
+    let at = volume.scratch.mountpoint();
+    volume.rename("one", "away");
+    fs::write(at.join("file"), "contents").expect("written");
+    volume.cffs(&["umount", "-l", &at.display().to_string()]);
+    let other = Scratch::with_image();
+    other.mount("fuseblk=no");
+    let info = succeed(other.cffs(["info", "--json"]).arg(other.mountpoint()));
+    let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+    let server = info["server"]["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    let server = server.expect("a process");
+    kill_process(server, Signal::STOP).expect("stopped");
+    let mut info = Command::new("timeout");
+    let said = fail(1, info.args(["20", CFFS, "info"]).arg(other.mountpoint()));
+    kill_process(server, Signal::CONT).expect("continued");
+    assert!(said.contains("kill -CONT"), "{said}");
+    other.umount();
+    volume.rename("away", "one");
+    let cat = || volume.command(&["cat", &volume.url("one"), "/file"]).output().expect("it starts");
+    wait_for(|| cat().stdout == b"contents");
+}
