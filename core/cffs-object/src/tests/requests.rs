@@ -1,5 +1,6 @@
 //! Numbers of requests: a store charges for each, and each takes a round trip.
 
+use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -274,8 +275,8 @@ fn requests_of_a_scan() {
     assert!(bytes * 100 <= contents * 120, "{bytes} bytes for {contents}");
 }
 
-/// Sequential readers wait for few requests, since several run at a time: for one file, and for the
-/// directories of a walk.
+/// Sequential readers wait for few requests, since several run at a time: for one file, for the directories of
+/// a walk, and for batches of files, which `cffs tar` reads.
 #[test]
 fn sequential_requests_of_a_reader_in_order() {
     const LONG: usize = 64 << 20;
@@ -297,9 +298,20 @@ fn sequential_requests_of_a_reader_in_order() {
     };
     let of_long = in_a_row(&|files| assert_eq!(files.read("/long").expect("there").len(), LONG));
     let of_walk = in_a_row(&|files| scan(files, 1));
-    println!("in a row: {of_long} of a long file, {of_walk} of a walk");
+    let of_batches = in_a_row(&|files| {
+        let paths: Vec<_> = (0..DIRS * FILES)
+            .map(|number| format!("/d{}/f{}", number / FILES, number % FILES))
+            .collect();
+        for batch in paths.chunks(FILES / 4) {
+            files.read_many(batch, NonZeroUsize::MIN, |_, contents| {
+                assert_eq!(contents.expect("there").len(), 4096);
+            });
+        }
+    });
+    println!("in a row: {of_long} of a long file, {of_walk} of a walk, {of_batches} of batches");
     assert!(of_long <= 9, "{of_long} of a long file");
     assert!(of_walk <= 18, "{of_walk} of a walk");
+    assert!(of_batches <= 18, "{of_batches} of batches");
 }
 
 /// The files of a volume that is open read-only.
