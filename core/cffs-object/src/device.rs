@@ -122,11 +122,12 @@ impl LogDevice {
     pub fn open(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
         match options.succeeds {
             // The users of the volume wait for this.
-            Some(_) => {
-                commit::again(location.counter(), "for a handover", options.patience, || {
-                    Self::open_once(location, options)
-                })
-            }
+            Some(_) => commit::again(
+                location.counter(),
+                "opening for a handover",
+                options.patience,
+                || Self::open_once(location, options),
+            ),
             None => Self::open_once(location, options),
         }
     }

@@ -275,8 +275,8 @@ fn requests_of_a_scan() {
     assert!(bytes * 100 <= contents * 120, "{bytes} bytes for {contents}");
 }
 
-/// Sequential readers wait for few requests, since several run at a time: for one file, for the directories of
-/// a walk, and for batches of files, which `cffs tar` reads.
+/// Sequential readers wait for few requests, since several run at a time: for one file, for the directories
+/// of a walk, and for batches of files, which `cffs tar` reads.
 #[test]
 fn sequential_requests_of_a_reader_in_order() {
     const LONG: usize = 64 << 20;
