@@ -66,7 +66,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Waits for the server's last shutdown report; `heard` is the previous one. Until the server closes the
+/// Waits for the server's last shutdown report; `heard` is the last one before. Until the server closes the
 /// volume, `silence` is called repeatedly with the time waited, and may abort the wait.
 pub fn last_report(
     mut waiting: Waiting,
@@ -91,8 +91,10 @@ pub fn last_report(
                 listener.wait_for_exit(NOTICE);
                 bail!("{image}: {why} {image}");
             }
-            Heard::Report(ShutdownReport::Closing) => is_closing = true,
-            Heard::Report(ShutdownReport::Serving | ShutdownReport::Waiting(_)) => {}
+            Heard::Report(ShutdownReport::Closing | ShutdownReport::Waiting(_)) => {
+                is_closing = true;
+            }
+            Heard::Report(ShutdownReport::Serving) => {}
             Heard::Nothing => {
                 if !is_closing {
                     silence(waiting.began.elapsed())?;

@@ -89,6 +89,13 @@ impl<H: Handler> Dispatcher<H> {
         if request.wants_reply() { Outcome::Reply(result) } else { Outcome::Silent }
     }
 
+    /// Calls the handler's `disconnected`, unless it panicked before.
+    pub(crate) fn disconnected(&self) {
+        if !self.panicked() {
+            self.handler.disconnected();
+        }
+    }
+
     /// Calls the handler's `destroy`, once; fails if the handler panicked before.
     pub(crate) fn destroy(&self) -> Result<(), Errno> {
         if self.panicked() {

@@ -32,6 +32,11 @@ pub trait Handler: Send + Sync {
     /// A session begins, with these features.
     fn init(&self, granted: &Granted) {}
 
+    /// The connection to the kernel has ended: no new requests arrive, but other threads may still serve
+    /// some. [`destroy`](Handler::destroy) follows when they have ended. Several threads may call this. With
+    /// a block device, `destroy` may be called first.
+    fn disconnected(&self) {}
+
     /// The session has ended: no caller waits for a method any more, and results are ignored. Called once,
     /// however the session ended. If the file system was mounted on a [block
     /// device](crate::MountOptions::block_device), unmounting waits for this.

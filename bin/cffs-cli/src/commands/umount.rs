@@ -126,7 +126,10 @@ fn unmount_heard(mounted: &Mounted, listener: &mut ShutdownListener) -> anyhow::
         if heard.is_last() {
             continue;
         }
-        heard = listener.listen(INTERVAL);
+        match listener.listen(INTERVAL) {
+            Heard::Nothing => {}
+            report => heard = report,
+        }
         waiting.hear(&heard);
         waiting.note();
     }

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -287,6 +289,34 @@ fn an_unmount_says_that_it_waits_for_the_store() {
     let version = format!("{}@v1", volume.url("one"));
     let said = fail(1, &mut volume.command(&["snapshot", "create", &version]));
     assert!(said.contains("check the URL, and whether its directory was moved"), "{said}");
+    assert!(umount.try_wait().expect("a child").is_none(), "it waits");
+    volume.rename("away", "one");
+    assert!(umount.wait().expect("it ends").success());
+    assert_eq!(volume.cffs(&["cat", &volume.url("one"), "/file"]), "contents");
+}
+
+/// Regression: `cffs umount` gave up after five seconds, and blamed another mount, if the server still served
+/// a `cffs sync` that was killed.
+#[test]
+fn an_unmount_waits_for_the_store_after_a_killed_sync() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Movable::mount();
+    let at = volume.scratch.mountpoint();
+    volume.rename("one", "away");
+    fs::write(at.join("file"), "contents").expect("written");
+    let mut sync = volume.command(&["sync", &at.display().to_string()]);
+    let mut sync = sync.stderr(Stdio::piped()).spawn().expect("it starts");
+    reason_for_waiting(&mut sync);
+    sync.kill().expect("killed");
+    sync.wait().expect("it ends");
+    let mut umount = volume.command(&["umount", &at.display().to_string()]);
+    let mut umount = umount.stderr(Stdio::piped()).spawn().expect("it starts");
+    let said = reason_for_waiting(&mut umount);
+    assert!(said.contains("waiting for the store, which has not answered for"), "{said}");
+    // Longer than a server needs to notice that it has no users left.
+    thread::sleep(Duration::from_secs(6));
     assert!(umount.try_wait().expect("a child").is_none(), "it waits");
     volume.rename("away", "one");
     assert!(umount.wait().expect("it ends").success());

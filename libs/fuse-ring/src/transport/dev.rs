@@ -79,7 +79,10 @@ pub(crate) fn serve<H: Handler>(
                 }
             }
             Received::Nothing => {}
-            Received::Ended => break,
+            Received::Ended => {
+                dispatcher.disconnected();
+                break;
+            }
         }
     }
     Ok(())
@@ -102,7 +105,10 @@ pub(crate) fn serve_beside<H: Handler>(
                 let frame = cut(dispatcher, &buffers.message[PAGE - HEAD_LEN..][..len])?;
                 reply(dispatcher, device, &frame, &mut buffers.payload)?;
             }
-            Received::Ended => return Ok(()),
+            Received::Ended => {
+                dispatcher.disconnected();
+                return Ok(());
+            }
             Received::Nothing => {
                 let mut wanted = [
                     PollFd::from_borrowed_fd(stop, PollFlags::IN),

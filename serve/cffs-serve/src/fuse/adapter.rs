@@ -147,6 +147,10 @@ impl Handler for Adapter {
         self.watch.answered();
     }
 
+    fn disconnected(&self) {
+        self.closing.begin();
+    }
+
     fn destroy(&self) {
         self.closing.run();
     }

@@ -33,6 +33,7 @@ pub(super) struct Closing {
     sessions: Arc<Sessions>,
     companion: OnceLock<Arc<dyn Companion>>,
     is_broken: AtomicBool,
+    begun: Once,
     once: Once,
     failure: Mutex<Option<Error>>,
 }
@@ -44,9 +45,10 @@ impl Closing {
         watch: Arc<Watch>,
         sessions: Arc<Sessions>,
     ) -> Closing {
-        let (companion, once, failure) = (OnceLock::new(), Once::new(), Mutex::default());
+        let (companion, failure) = (OnceLock::new(), Mutex::default());
+        let (begun, once) = (Once::new(), Once::new());
         let is_broken = AtomicBool::new(false);
-        Closing { served, devices, watch, sessions, companion, is_broken, once, failure }
+        Closing { served, devices, watch, sessions, companion, is_broken, begun, once, failure }
     }
 
     /// Makes the companion server end before the volume is closed.
@@ -87,11 +89,19 @@ impl Closing {
         self.companions().for_each(Companion::go_on);
     }
 
+    /// Reports that the volume is unmounted and will be closed. Requests that are served now may delay that
+    /// for long, for instance a sync that waits for a store.
+    pub fn begin(&self) {
+        self.begun.call_once(|| {
+            self.watch.closing();
+            self.served.shutdown.send(&ShutdownReport::Closing);
+        });
+    }
+
     /// Closes the volume and releases the device. A second caller waits for the first.
     pub fn run(&self) {
         self.once.call_once(|| {
-            self.watch.closing();
-            self.served.shutdown.send(&ShutdownReport::Closing);
+            self.begin();
             let ended: Vec<_> = self.companions().map(Companion::end).collect();
             let mut ended = ended.into_iter().collect::<Result<(), String>>();
             if self.is_broken.load(Ordering::Acquire) {
