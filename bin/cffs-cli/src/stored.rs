@@ -1,10 +1,11 @@
 //! A volume in an object store that a server opens, with its cache and its staging directory.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging, Succession, Term};
+use cffs_object::{Counter, DiskCache, Location, LogDevice, Predecessor, Staging, Succession};
 use cffs_serve::served::{Counters, OUTAGE};
 use serde_json::{Value, json};
 
@@ -25,11 +26,25 @@ impl Stored {
     ///
     /// One cannot be used.
     pub fn new(location: &Location, options: &MountOptions) -> anyhow::Result<Stored> {
+        Self::with_lock(location, options, None)
+    }
+
+    /// The same, with the lock of the staging directory that the last program has handed over.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stored::new`].
+    pub fn with_lock(
+        location: &Location,
+        options: &MountOptions,
+        lock: Option<OwnedFd>,
+    ) -> anyhow::Result<Stored> {
         let mut location = location.clone();
         if let Some((directory, size_bytes)) = &options.cache_dir {
             location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
         }
-        let staging = options.staging.as_deref().map(Staging::open).transpose()?.map(Arc::new);
+        let open = |directory| Staging::open_with(directory, lock).map(Arc::new);
+        let staging = options.staging.as_deref().map(open).transpose()?;
         if let Some(staging) = &staging {
             location = location.with_staging(Arc::clone(staging));
         }
@@ -56,12 +71,12 @@ impl Stored {
         source: &Path,
         options: &MountOptions,
     ) -> anyhow::Result<LogDevice> {
-        self.open_after(last.term, source, options)
+        self.open_after(Some(last.predecessor), source, options)
     }
 
     fn open_after(
         &self,
-        succeeds: Option<Term>,
+        succeeds: Option<Predecessor>,
         source: &Path,
         options: &MountOptions,
     ) -> anyhow::Result<LogDevice> {
@@ -74,6 +89,11 @@ impl Stored {
             ..Default::default()
         };
         LogDevice::open(&self.location, wanted).with_context(|| source.display().to_string())
+    }
+
+    /// The lock of the staging directory, if there is one.
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.staging.as_deref().map(Staging::lock)
     }
 
     /// The counters of staged records, if there is a staging directory.

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +21,7 @@ use cffs_serve::nfs;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::{keys, working_directory};
 
@@ -35,6 +36,9 @@ struct HandoverState {
     /// The encoded [`Succession`] of a volume in a store.
     #[serde(default)]
     store: Option<Vec<u8>>,
+    /// The lock of its staging directory.
+    #[serde(default)]
+    staging: Option<RawFd>,
     state: State,
     /// The length of the waiting requests.
     requests_bytes: usize,
@@ -47,24 +51,31 @@ struct HandoverState {
 pub enum Base<'a> {
     /// An image or a device, and the device of the journal if that is separate.
     Files(&'a FileDevice, Option<&'a FileDevice>),
-    /// A store.
-    Store(&'a Succession),
+    /// A store, and the lock of the staging directory if there is one.
+    Store(&'a Succession, Option<BorrowedFd<'a>>),
 }
 
 impl Base<'_> {
     fn files(&self) -> impl Iterator<Item = &FileDevice> {
         let files = match self {
             Base::Files(device, journal) => [Some(*device), *journal],
-            Base::Store(_) => [None, None],
+            Base::Store(..) => [None, None],
         };
         files.into_iter().flatten()
     }
+
+    fn lock(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Base::Files(..) => None,
+            Base::Store(_, lock) => *lock,
+        }
+    }
 }
 
-/// The same, as the next program has it: files are open and locked.
+/// The place of the volume in the next program: files are open and locked.
 pub enum InheritedBase {
     Files(Arc<FileDevice>, Option<Arc<FileDevice>>),
-    Store(Succession),
+    Store(Succession, Option<OwnedFd>),
 }
 
 /// The state that the previous program handed over.
@@ -87,21 +98,22 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let Some(number) = std::env::var_os(VARIABLE) else { return Ok(None) };
     let number = number.to_str().and_then(|number| number.parse().ok()).context(VARIABLE)?;
     let mut file = File::from(inherited_descriptor(number)?);
-    let mut bytes = Vec::new();
+    let mut bytes = Zeroizing::new(Vec::new());
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let (line, rest) = bytes.split_at(end);
     let handover: HandoverState = serde_json::from_slice(line).context("the handover state")?;
-    let HandoverState { source, device, journal, store, state, requests_bytes, nfs } = handover;
+    let HandoverState { source, device, journal, store, staging, state, requests_bytes, nfs } =
+        handover;
     let source = PathBuf::from(source);
     let file = |it: Inheritance| FileDevice::inherit(&it, access).map(Arc::new);
-    let base = match (device, store) {
+    let base = match (device, store.map(Zeroizing::new)) {
         (Some(device), _) => InheritedBase::Files(file(device)?, journal.map(file).transpose()?),
         (None, Some(store)) => {
             let succession = Succession::decode(&store).map_err(anyhow::Error::msg)?;
             succession.secret().map_or(Ok(()), keys::inherit)?;
-            InheritedBase::Store(succession)
+            InheritedBase::Store(succession, staging.map(inherited_descriptor).transpose()?)
         }
         (None, None) => bail!("the handover state has no volume"),
     };
@@ -139,6 +151,7 @@ pub fn become_program(
     let error = failed(try_become(program, source, base, suspended, nfs));
     // Programs that this one starts must not inherit the descriptors.
     base.files().for_each(|file| drop(file.outlive_exec(false)));
+    let _ = base.lock().map(|lock| fcntl_setfd(lock, FdFlags::CLOEXEC));
     let _ = suspended.outlive_exec(false);
     let _ = nfs.map(|nfs| nfs.outlive_exec(false));
     error
@@ -155,17 +168,28 @@ fn try_become(
     let (device, journal) = (files.next().transpose()?, files.next().transpose()?);
     let store = match base {
         Base::Files(..) => None,
-        Base::Store(succession) => Some(succession.encode().to_vec()),
+        Base::Store(succession, _) => Some(succession.encode().to_vec()),
     };
+    let staging = base.lock();
+    staging.map_or(Ok(()), |lock| fcntl_setfd(lock, FdFlags::empty()))?;
+    let staging = staging.map(|lock| lock.as_raw_fd());
     suspended.outlive_exec(true)?;
     nfs.map_or(Ok(()), |nfs| nfs.outlive_exec(true))?;
     let (state, requests) = suspended.state();
     let (source, requests_bytes) = (source.as_os_str().to_owned(), requests.len());
     let nfs_state = nfs.map(nfs::Handover::state);
-    let handover =
-        HandoverState { source, device, journal, store, state, requests_bytes, nfs: nfs_state };
+    let handover = HandoverState {
+        source,
+        device,
+        journal,
+        store,
+        staging,
+        state,
+        requests_bytes,
+        nfs: nfs_state,
+    };
     let mut memory = File::from(memfd_create(c"cffs-handover", MemfdFlags::CLOEXEC)?);
-    memory.write_all(&serde_json::to_vec(&handover)?)?;
+    memory.write_all(&Zeroizing::new(serde_json::to_vec(&handover)?))?;
     memory.write_all(b"\n")?;
     memory.write_all(&requests)?;
     memory.write_all(nfs.map_or(&[], nfs::Handover::replies))?;

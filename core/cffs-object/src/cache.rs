@@ -100,6 +100,15 @@ impl DiskCache {
         })
     }
 
+    /// Checks that the next program could use the directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DiskCache::open`].
+    pub fn check(&self) -> Result<(), Error> {
+        Self::open(&self.directory, self.size_bytes).map(drop)
+    }
+
     /// Whether the chunk has a file.
     pub fn has(&self, volume: &[u8; 16], key: Key) -> bool {
         self.path(volume, key).exists()

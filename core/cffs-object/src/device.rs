@@ -23,24 +23,24 @@ use crate::commit;
 use crate::error::Error;
 use crate::format::{self, Place};
 use crate::history::History;
+use crate::home::Gone;
 use crate::identity::Format;
 use crate::location::Location;
 use crate::requests::{Counter, Requests};
 use crate::state::{Piece, State};
 use crate::store::{PARALLEL, Store};
-use crate::succession::{Succession, Term};
+use crate::succession::Term;
 use crate::unlock;
 use crate::upload;
 use crate::vault::Vault;
 use crate::verify::{self, Unusable};
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
+mod handover;
 mod lost;
 
 /// How long commands that make or change a volume repeat a failing request.
 pub const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
-/// A volume is not handed over while more bytes than this wait in the staging directory.
-const HANDOVER_BYTES_MAX: u64 = 64 << 20;
 /// The number of concurrent requests to create one object when a volume is made.
 const PROBES: usize = 16;
 
@@ -52,8 +52,8 @@ pub struct LogDevice {
     state: Arc<RwLock<State>>,
     /// The writer, if this program writes the volume.
     writing: Option<OpenOptions>,
-    /// Whether it is a version, whose objects no program deletes.
-    is_version: bool,
+    /// Its name, if it is a version, whose objects no program deletes.
+    version: Option<String>,
     /// See [`OpenOptions::without_objects`].
     without_objects: bool,
     /// The missing and damaged objects that reads found, and their faults.
@@ -120,16 +120,20 @@ impl LogDevice {
     /// errors of the store.
     /// With a staging directory, [`Error::Staging`] and [`Error::Rejected`].
     pub fn open(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
-        match options.succeeds {
-            // The users of the volume wait for this.
-            Some(_) => commit::again(
-                location.counter(),
-                "opening for a handover",
-                options.patience,
-                || Self::open_once(location, options),
-            ),
-            None => Self::open_once(location, options),
-        }
+        let Some(_) = options.succeeds else { return Self::open_once(location, options) };
+        // The users of the volume wait for this.
+        commit::again(location.counter(), "opening for a handover", options.patience, || {
+            Self::open_once(location, options).map_err(|error| {
+                match (error, location.directory()) {
+                    // It may have been moved, or its file system unmounted.
+                    (Error::NoVolume { .. }, Some(directory)) => Error::Gone(Gone {
+                        directory: directory.display().to_string(),
+                        replaced: None,
+                    }),
+                    (error, _) => error,
+                }
+            })
+        })
     }
 
     fn open_once(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
@@ -141,6 +145,7 @@ impl LogDevice {
             Some(name) if options.read_only => History::of_snapshot(&store, name)?,
             Some(name) => return Err(Error::VersionIsFixed { name: name.to_owned() }),
             None if options.read_only => History::read(&store)?,
+            None if options.succeeds.is_some() => History::read_to_end(&store)?,
             None => History::read_to_claim(&store)?,
         };
         let sector_bytes = history.format.sector_bytes;
@@ -155,7 +160,7 @@ impl LogDevice {
         let store = Arc::new(store);
         let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
         let mut device = Self::to_read(store, chunks, history);
-        device.is_version = location.version().is_some();
+        device.version = location.version().map(str::to_owned);
         device.without_objects = options.without_objects;
         Ok(device)
     }
@@ -171,7 +176,7 @@ impl LogDevice {
             sector_bytes,
             state,
             writing: None,
-            is_version: false,
+            version: None,
             without_objects: false,
             met: Mutex::default(),
             handed_over: OnceLock::new(),
@@ -196,7 +201,7 @@ impl LogDevice {
             sector_bytes,
             state,
             writing: Some(options),
-            is_version: false,
+            version: None,
             without_objects: options.without_objects,
             met: Mutex::default(),
             handed_over: OnceLock::new(),
@@ -244,13 +249,6 @@ impl LogDevice {
             }
             Role::Reader | Role::Failed(..) => Ok(()),
         }
-    }
-
-    /// The access for the program that replaces this one. If this one is the writer, it must have handed the
-    /// volume over ([`Control::hand_over`]).
-    pub fn succession(&self) -> Succession {
-        let key = self.store.vault().map(|vault| vault.key().clone());
-        Succession { term: self.handed_over.get().copied(), key }
     }
 
     /// Commits, and deletes all objects that neither a kept version nor later openings need. Programs that
@@ -372,7 +370,7 @@ impl LogDevice {
 
     /// Whether no other program deletes objects of this state: only the writer of a volume collects it.
     fn is_alone(&self) -> bool {
-        self.writing.is_some() || self.is_version
+        self.writing.is_some() || self.version.is_some()
     }
 
     /// The paths of the objects that the newest state of the volume uses.
@@ -522,35 +520,12 @@ impl Control for LogDevice {
         self.release().map_err(Error::of_device)
     }
 
-    fn obstacle_to_handover(&self) -> Option<String> {
-        if self.writing.is_none() && !self.is_version {
-            return Some(String::from(
-                "another program may have changed the volume since it was mounted read-only, and the kernel \
-                 has cached the older state; unmount and mount",
-            ));
-        }
-        if let Some(outage) = self.store.counter().outage() {
-            return Some(format!("the store does not answer: {}", outage.why));
-        }
-        let waiting = self.store.staging().map_or(0, |staging| staging.backlog().bytes);
-        (waiting > HANDOVER_BYTES_MAX).then(|| {
-            format!(
-                "{waiting} bytes in the staging directory wait for the store, and calls would wait for them; \
-                 try again when less than {HANDOVER_BYTES_MAX} bytes wait"
-            )
-        })
+    fn check_handover(&self) -> Result<(), String> {
+        self.check_for_next()
     }
 
     fn hand_over(&self) -> io::Result<()> {
-        match std::mem::replace(&mut *self.writer.lock(), Role::Reader) {
-            Role::Writer(writer) => {
-                let term = writer.hand_over().map_err(Error::of_device)?;
-                assert!(self.handed_over.set(term).is_ok(), "a device has one writer");
-                Ok(())
-            }
-            Role::Reader => Ok(()),
-            Role::Failed(kind, why) => Err(io::Error::new(kind, why)),
-        }
+        self.give_to_next()
     }
 
     /// Names the objects that have the bytes. Zeros and uncommitted bytes are in no object.

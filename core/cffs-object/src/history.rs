@@ -61,6 +61,16 @@ impl History {
         Self::read_unmade(store)?.if_made(store)
     }
 
+    /// The same, with records that a listing may lack.
+    pub fn read_to_end(store: &Store) -> Result<History, Error> {
+        let mut history = Self::read(store)?;
+        loop {
+            let next = history.slot + 1;
+            let Some((record, checksum, _)) = find_record(store, next)? else { return Ok(history) };
+            history.apply(store, next, (record, checksum))?;
+        }
+    }
+
     /// Like [`read`](History::read); also reads a volume that is not made yet.
     pub fn read_unmade(store: &Store) -> Result<History, Error> {
         let format = unlock::read(store)?;

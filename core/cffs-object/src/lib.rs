@@ -90,7 +90,7 @@ pub use location::Location;
 pub use requests::{Counter, Outage, Requests};
 pub use secret::{PASSPHRASE_CHARS_MIN, Secret, WrongSecret};
 pub use staging::{Backlog, Staging};
-pub use succession::{Succession, Term};
+pub use succession::{Predecessor, Succession, Term};
 pub use unlock::rekey;
 pub use verify::Unusable;
 pub use writer::OpenOptions;

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -42,7 +43,7 @@ pub struct Staging {
     waiting: Mutex<BTreeMap<u64, u64>>,
     /// Seals the records of an encrypted volume.
     vault: OnceLock<Arc<Vault>>,
-    _lock: File,
+    lock: File,
 }
 
 /// The records that wait in a directory.
@@ -61,17 +62,52 @@ impl Staging {
     ///
     /// [`Error::Staging`] if other users may enter it, or another program uses it.
     pub fn open(directory: &Path) -> Result<Staging, Error> {
+        Self::open_with(directory, None)
+    }
+
+    /// The same, with the lock that the last program has handed over ([`Staging::lock`]).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Staging::open`].
+    pub fn open_with(directory: &Path, lock: Option<OwnedFd>) -> Result<Staging, Error> {
         let wrong = |why: String| Error::Staging { directory: shown(directory), why };
         private_directory(directory).map_err(wrong)?;
         let mut options = File::options();
         options.write(true).create(true).truncate(false);
-        let lock =
-            options.open(directory.join("lock")).map_err(|error| wrong(error.to_string()))?;
+        let lock = match lock {
+            Some(lock) => File::from(lock),
+            None => {
+                options.open(directory.join("lock")).map_err(|error| wrong(error.to_string()))?
+            }
+        };
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             wrong(String::from("another program uses it; each mount needs a directory of its own"))
         })?;
         let (directory, waiting) = (directory.to_owned(), Mutex::default());
-        Ok(Staging { directory, waiting, vault: OnceLock::new(), _lock: lock })
+        Ok(Staging { directory, waiting, vault: OnceLock::new(), lock })
+    }
+
+    /// The lock of the directory, which the next program needs while this one ends.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// Checks that the next program could use the directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Staging`].
+    pub fn check(&self) -> Result<(), Error> {
+        private_directory(&self.directory).map_err(|why| self.wrong(why))?;
+        let check = || {
+            let new = self.directory.join("claim.new");
+            let mut file = File::create(&new)?;
+            file.write_all(&format::encode_staging_claim(&[0; 16], 0))?;
+            local::sync(&file)?;
+            fs::remove_file(new)
+        };
+        check().map_err(self.failed())
     }
 
     /// Seals and opens the records with this vault.

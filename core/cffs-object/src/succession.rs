@@ -15,11 +15,20 @@ pub struct Term {
     pub slot: u64,
 }
 
+/// How the last program used a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    /// It read a version.
+    Reader,
+    /// It was the writer, in this term, which the next program ends by its claim.
+    Writer(Term),
+}
+
 /// The access of a program to a volume. The next program opens the volume with it while all others are
 /// refused.
 pub struct Succession {
-    /// The term that the next program ends by its claim; `None` if the volume is only read.
-    pub term: Option<Term>,
+    /// How it used the volume.
+    pub predecessor: Predecessor,
     /// The data key of an encrypted volume. The secret that wraps it may have been replaced since.
     pub(crate) key: Option<DataKey>,
 }
@@ -32,8 +41,9 @@ impl Succession {
 
     /// Encodes it. The bytes contain the data key.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let mut out = Zeroizing::new(vec![self.term.is_some().into(), self.key.is_some().into()]);
-        if let Some(Term { uuid, slot }) = self.term {
+        let is_writer = self.predecessor != Predecessor::Reader;
+        let mut out = Zeroizing::new(vec![is_writer.into(), self.key.is_some().into()]);
+        if let Predecessor::Writer(Term { uuid, slot }) = self.predecessor {
             out.extend_from_slice(&uuid);
             out.extend_from_slice(&slot.to_le_bytes());
         }
@@ -50,13 +60,14 @@ impl Succession {
     /// The bytes are cut off, or there are more.
     pub fn decode(bytes: &[u8]) -> Result<Succession, String> {
         let mut reader = Reader::new(bytes);
-        let [has_term, has_key] = reader.array()?.map(|byte: u8| byte != 0);
-        let term =
-            has_term.then(|| Ok::<_, String>(Term { uuid: reader.array()?, slot: reader.u64()? }));
-        let term = term.transpose()?;
+        let [is_writer, has_key] = reader.array()?.map(|byte: u8| byte != 0);
+        let predecessor = match is_writer {
+            true => Predecessor::Writer(Term { uuid: reader.array()?, slot: reader.u64()? }),
+            false => Predecessor::Reader,
+        };
         let key = has_key.then(|| reader.array().map(Zeroizing::new)).transpose()?;
         match reader.rest() {
-            [] => Ok(Succession { term, key }),
+            [] => Ok(Succession { predecessor, key }),
             _ => Err(String::from("it is too long")),
         }
     }

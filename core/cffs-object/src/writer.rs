@@ -19,7 +19,7 @@ use crate::history::History;
 use crate::identity::Format;
 use crate::state::State;
 use crate::store::Store;
-use crate::succession::Term;
+use crate::succession::{Predecessor, Term};
 use crate::upload::Uploader;
 use crate::vault;
 
@@ -51,9 +51,9 @@ pub struct OpenOptions {
     pub collection: Collection,
     /// Called with the reason why an opening waits, to show it to the user.
     pub note: Option<fn(&str)>,
-    /// Claim the volume although its last writer has not released it, if this is the term of that writer: it
-    /// has handed the volume over to this program. A failing opening is repeated for as long as `patience`.
-    pub succeeds: Option<Term>,
+    /// Open the volume as the program to which this one has handed it over, and refuse it if another program
+    /// has written it since. A failed opening is retried for up to `patience`.
+    pub succeeds: Option<Predecessor>,
 }
 
 /// Appends to the log.
@@ -113,8 +113,12 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     loop {
         let (uuid, term) = (&history.format.uuid, history.term);
         let was_here = || store.staging().is_some_and(|staging| staging.has_claimed(uuid, term));
-        let succeeds = options.succeeds == Some(Term { uuid: *uuid, slot: term });
-        let is_anothers = !history.is_released && !succeeds && !was_here();
+        let last = Predecessor::Writer(Term { uuid: *uuid, slot: term });
+        if options.succeeds.is_some_and(|predecessor| predecessor != last) {
+            return Err(Error::Fenced { slot: term });
+        }
+        let is_handed = options.succeeds.is_some();
+        let is_anothers = !history.is_released && !is_handed && !was_here();
         if is_anothers && !options.take_over {
             return Err(Error::Claimed {
                 term,
@@ -148,7 +152,12 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
                     history = History::read(store)?;
                 }
             }
-            Owner::Ours if !is_followed(store, slot)? => {
+            // Without retries, the next attempt of a successor would find its own claim.
+            Owner::Ours
+                if !commit::again(store.counter(), "list the log", options.patience, || {
+                    is_followed(store, slot)
+                })? =>
+            {
                 if lost > 1 {
                     commit::withdraw(store);
                 }

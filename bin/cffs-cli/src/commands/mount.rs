@@ -320,8 +320,8 @@ impl Mount {
                 let volume = open_served(&source, &device, journal.clone(), &watch, options)?;
                 (volume, fuse_options(&source, Some(device), journal, watch, options), None)
             }
-            InheritedBase::Store(last) => {
-                let (store, volume) = OpenStore::succeed(&source, &last, &watch, options)?;
+            InheritedBase::Store(last, lock) => {
+                let (store, volume) = OpenStore::succeed(&source, &last, lock, &watch, options)?;
                 (volume, store.fuse_options(&source, watch, options), Some(store))
             }
         };
@@ -363,15 +363,17 @@ fn give_way(
 ) -> anyhow::Result<(Server, Option<Arc<nfs::Running>>)> {
     let fuse::Options { source, device, journal, watch, .. } = fuse_options;
     let program = fuse_options.program.as_ref().map_err(|why| anyhow!("{why}"))?;
-    let succession = store.as_ref().map(|store| store.succession());
-    let base = match (device, &succession) {
-        (Some(device), _) => Base::Files(device, journal.as_deref()),
-        (None, Some(succession)) => Base::Store(succession),
-        (None, None) => bail!("no volume to hand over"),
-    };
-    let error = match &handover {
-        Ok(nfs) => successor::become_program(program, source, base, &suspended, nfs.as_ref()),
-        Err(_) => anyhow::Error::msg("the NFS server has nothing to hand over"),
+    let succession = store.as_ref().map(|store| store.succession()).transpose()?;
+    let error = {
+        let base = match (device, &succession, &store) {
+            (Some(device), ..) => Base::Files(device, journal.as_deref()),
+            (None, Some(succession), Some(store)) => Base::Store(succession, store.lock()),
+            (None, ..) => bail!("no volume to hand over"),
+        };
+        match &handover {
+            Ok(nfs) => successor::become_program(program, source, base, &suspended, nfs.as_ref()),
+            Err(_) => anyhow::Error::msg("the NFS server has nothing to hand over"),
+        }
     };
     let failure = format!("{error:#}");
     tracing::error!(failure, "the program was not replaced");

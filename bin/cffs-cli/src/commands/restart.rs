@@ -19,9 +19,10 @@ use crate::{background, mounts, names};
 /// wait for a moment. NFS clients of the mount (mount --nfs) reconnect, and nothing that they have done is
 /// lost or done twice. A program whose working directory was deleted earlier loses that directory.
 ///
-/// A mount over io_uring whose server may not run on all cores cannot be restarted (mount -o transport=dev
-/// can), nor one whose log, files of the page, cache or staging directory are below its own mount point, nor
-/// a read-only mount of a volume in an object store unless it is a version.
+/// These mounts cannot be restarted: one over io_uring whose server may not run on all cores (mount -o
+/// transport=dev can); one whose log, files of the page, cache or staging directory are below its own mount
+/// point; a read-only mount of a volume in an object store, unless it is a version; and one whose store does
+/// not answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
 pub struct Restart {

@@ -197,6 +197,9 @@ fn a_mount_that_waits_for_its_store_is_not_restarted() {
     stored.mount(&[]);
     stored.write("file", "contents");
     fs::rename(stored.path("volume"), stored.path("away")).expect("moved");
+    // Regression: an outage that the server had not noticed was found when the mount was suspended.
+    let said = stored.refused();
+    assert!(said.contains("is gone"), "{said}");
     let mut sync = stored.command(&["sync", &stored.at()]);
     let mut sync = sync.stderr(Stdio::null()).spawn().expect("it starts");
     wait_for(|| stored.json("stats")["store"]["outage"].is_string());

@@ -1,7 +1,7 @@
 //! A writer that is replaced by the next program: no other one can claim the volume in between.
 
 use super::*;
-use crate::{Backlog, Secret, Staging, Succession, Term, versions};
+use crate::{Backlog, Predecessor, Secret, Staging, Succession, Term, versions};
 
 const SUCCEEDS: OpenOptions = OpenOptions { take_over: false, ..TAKE_OVER };
 
@@ -10,7 +10,7 @@ fn succeed(store: &Arc<FaultStore>, handed: &[u8]) -> Result<LogDevice, Error> {
     let last = Succession::decode(handed).expect("encoded by this program");
     let location = Location::new("test", store.clone(), "bucket/volume")
         .with_secret(last.secret().map(Arc::new));
-    LogDevice::open(&location, OpenOptions { succeeds: last.term, ..SUCCEEDS })
+    LogDevice::open(&location, OpenOptions { succeeds: Some(last.predecessor), ..SUCCEEDS })
 }
 
 /// A volume with a block of sevens that its writer has handed over.
@@ -19,9 +19,10 @@ fn handed_over() -> (Arc<FaultStore>, LogDevice, Vec<u8>) {
     let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
     write(&device, 0, &[7; 4096]);
     device.sync().expect("synced");
-    assert_eq!(device.control().obstacle_to_handover(), None);
+    assert!(device.succession().is_none(), "it is the writer");
+    device.control().check_handover().expect("nothing prevents it");
     device.control().hand_over().expect("handed over");
-    let handed = device.succession().encode().to_vec();
+    let handed = device.succession().expect("handed over").encode().to_vec();
     (store, device, handed)
 }
 
@@ -38,7 +39,7 @@ pub fn others_are_refused_until_the_next_program_opens_the_volume() {
     next.sync().expect("synced");
     drop(device);
     let refused = succeed(&store, &handed).err();
-    assert!(matches!(refused, Some(Error::Claimed { .. })), "only once: {refused:?}");
+    assert!(matches!(refused, Some(Error::Fenced { .. })), "only once: {refused:?}");
     next.release().expect("released");
     let device = LogDevice::open(&at(store), OpenOptions::default()).expect("released");
     assert_eq!(read(&device, 0, 4096), [9; 4096]);
@@ -47,11 +48,15 @@ pub fn others_are_refused_until_the_next_program_opens_the_volume() {
 #[test]
 fn the_term_of_another_volume_or_writer_is_refused() {
     let (store, device, _) = handed_over();
-    let term = device.succession().term.expect("it was the writer");
+    let last = device.succession().expect("handed over").predecessor;
+    let Predecessor::Writer(term) = last else { panic!("it was the writer") };
     for wrong in [Term { slot: term.slot + 1, ..term }, Term { uuid: [3; 16], ..term }] {
-        let options = OpenOptions { succeeds: Some(wrong), ..SUCCEEDS };
-        let refused = LogDevice::open(&at(store.clone()), options).err();
-        assert!(matches!(refused, Some(Error::Claimed { .. })), "{wrong:?}: {refused:?}");
+        for take_over in [false, true] {
+            let succeeds = Some(Predecessor::Writer(wrong));
+            let options = OpenOptions { succeeds, take_over, ..SUCCEEDS };
+            let refused = LogDevice::open(&at(store.clone()), options).err();
+            assert!(matches!(refused, Some(Error::Fenced { .. })), "{wrong:?}: {refused:?}");
+        }
     }
 }
 
@@ -59,10 +64,16 @@ fn the_term_of_another_volume_or_writer_is_refused() {
 fn a_volume_that_was_taken_over_meanwhile_stays_with_its_new_writer() {
     let (store, _, handed) = handed_over();
     let other = LogDevice::open(&at(store.clone()), TAKE_OVER).expect("taken over");
-    let refused = succeed(&store, &handed).err();
-    assert!(matches!(refused, Some(Error::Claimed { .. })), "{refused:?}");
+    let is_refused = || {
+        let refused = succeed(&store, &handed).err();
+        assert!(matches!(refused, Some(Error::Fenced { .. })), "{refused:?}");
+    };
+    is_refused();
     write(&other, 0, &[8; 4096]);
     other.sync().expect("it is still the writer");
+    other.release().expect("released");
+    // Regression: the volume was claimed, although it differed from the one that the kernel had cached.
+    is_refused();
 }
 
 /// An outage that begins during a restart must not end the mount.
@@ -72,7 +83,7 @@ fn the_next_program_waits_for_the_end_of_an_outage() {
     let last = Succession::decode(&handed).expect("encoded");
     store.fail_gets(Some(Fault::RequestLost));
     std::thread::scope(|scope| {
-        let options = OpenOptions { succeeds: last.term, patience: None, ..SUCCEEDS };
+        let options = OpenOptions { succeeds: Some(last.predecessor), patience: None, ..SUCCEEDS };
         let location = at(store.clone());
         let opening = scope.spawn(move || LogDevice::open(&location, options));
         while store.failed_gets() < 3 && !opening.is_finished() {
@@ -111,7 +122,7 @@ fn an_unencrypted_volume_is_not_opened_with_a_data_key() {
     let handed = encrypted::with_secret(|| handed_over().2);
     let (store, device, _) = handed_over();
     let mut last = Succession::decode(&handed).expect("encoded");
-    last.term = device.succession().term;
+    last.predecessor = device.succession().expect("handed over").predecessor;
     let refused = succeed(&store, &last.encode()).err();
     assert!(matches!(refused, Some(Error::NotEncrypted { .. })), "{refused:?}");
 }
@@ -133,8 +144,15 @@ fn staged_records_are_sent_before_a_handover() {
     assert_ne!(directory.backlog(), Backlog::default(), "the store is slower");
     device.control().hand_over().expect("handed over");
     assert_eq!(directory.backlog(), Backlog::default());
-    let term = device.succession().term;
-    let next = LogDevice::open(&location, OpenOptions { succeeds: term, ..SUCCEEDS });
+    let succeeds = Some(device.succession().expect("handed over").predecessor);
+    // Regression: another mount could lock the directory while the program was replaced.
+    let lock = directory.lock().try_clone_to_owned().expect("duplicated");
+    let path = scratch.path().join("staging");
+    drop((device, location, directory));
+    assert!(Staging::open(&path).is_err(), "it stays locked");
+    let directory = Arc::new(Staging::open_with(&path, Some(lock)).expect("opened"));
+    let location = at(store).with_staging(directory);
+    let next = LogDevice::open(&location, OpenOptions { succeeds, ..SUCCEEDS });
     assert_eq!(read(&next.expect("opened"), 0, 4096), [8; 4096]);
 }
 
@@ -142,17 +160,18 @@ fn staged_records_are_sent_before_a_handover() {
 fn a_device_names_what_prevents_a_handover() {
     let (store, device, handed) = handed_over();
     drop(device);
-    let obstacle = |device: &LogDevice| device.control().obstacle_to_handover();
+    let obstacle = |device: &LogDevice| device.control().check_handover().err();
     let reader = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
     let why = obstacle(&reader).expect("the next program may see another state");
     assert!(why.contains("read-only"), "{why}");
-    let term = Succession::decode(&handed).expect("encoded").term;
-    let options = OpenOptions { succeeds: term, patience: None, ..SUCCEEDS };
+    let succeeds = Some(Succession::decode(&handed).expect("encoded").predecessor);
+    let options = OpenOptions { succeeds, patience: None, ..SUCCEEDS };
     let next = LogDevice::open(&at(store.clone()), options).expect("opened");
     versions::create(&at_version(&store)).expect("made");
     let version = LogDevice::open(&at_version(&store), READ_ONLY).expect("opened");
     assert_eq!(obstacle(&version), None);
-    assert_eq!(version.succession().term, None);
+    let last = version.succession().expect("it has read").predecessor;
+    assert_eq!(last, Predecessor::Reader);
 
     // After the first record, the claims of both programs are in slots 1 and 3.
     store.lose_puts(&crate::format::record_name(4), u64::MAX);
@@ -180,4 +199,82 @@ fn damaged_bytes_are_no_succession() {
         assert!(Succession::decode(&handed[..len]).is_err(), "{len} bytes");
     }
     assert!(Succession::decode(&[&handed[..], b"x"].concat()).is_err());
+}
+
+/// Regression: an outage that the server had not noticed yet was found after the mount had been suspended.
+#[test]
+fn a_store_that_accepts_nothing_prevents_a_handover() {
+    let store = Arc::new(FaultStore::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, &[7; 4096]);
+    device.sync().expect("synced");
+    store.set_faults([Some(Fault::Forbidden)].into_iter());
+    device.control().check_handover().expect_err("forbidden");
+    device.control().check_handover().expect("allowed again");
+}
+
+/// Regression: a version that was removed, or a store that did not answer, ended the mount of the version.
+#[test]
+fn a_version_is_handed_over_only_while_it_can_be_opened() {
+    let store = Arc::new(FaultStore::new());
+    make_zeros(&at(store.clone()), GEOMETRY);
+    versions::create(&at_version(&store)).expect("made");
+    let version = LogDevice::open(&at_version(&store), READ_ONLY).expect("opened");
+    store.fail_gets(Some(Fault::RequestLost));
+    version.control().check_handover().expect_err("no answer");
+    std::thread::scope(|scope| {
+        let succeeds = Some(version.succession().expect("it has read").predecessor);
+        let (location, options) = (at_version(&store), OpenOptions { succeeds, ..READ_ONLY });
+        let opening = scope.spawn(move || LogDevice::open(&location, options));
+        while store.failed_gets() < 4 && !opening.is_finished() {
+            std::thread::yield_now();
+        }
+        store.fail_gets(None);
+        opening.join().expect("no panic").expect("opened after the outage");
+    });
+    version.control().check_handover().expect("it is there");
+    versions::remove(&at_version(&store)).expect("removed");
+    let why = version.control().check_handover().expect_err("it was removed");
+    assert!(why.contains("no version"), "{why}");
+}
+
+/// Regression: if the claim was made and the listing after it failed, the next attempt took the claim for
+/// that of another program.
+#[test]
+fn failing_listings_are_repeated() {
+    for first in 0..4 {
+        let (store, _, handed) = handed_over();
+        let last = Succession::decode(&handed).expect("encoded");
+        store.fail_listings(first, 3);
+        let succeeds = Some(last.predecessor);
+        let options = OpenOptions { succeeds, patience: None, ..SUCCEEDS };
+        let next = LogDevice::open(&at(store.clone()), options).expect("opened");
+        assert_eq!(read(&next, 0, 4096), [7; 4096]);
+        println!("{} listings of 3 did not fail after {first}", store.left_failing());
+    }
+}
+
+/// Regression: a directory that was moved away during a handover ended the mount.
+#[test]
+fn the_next_program_waits_for_the_directory_of_the_volume() {
+    let scratch = tempfile::tempdir().expect("made");
+    let [here, away] = ["volume", "away"].map(|name| scratch.path().join(name));
+    let location = Location::parse(&format!("file://{}", here.display())).expect("a URL");
+    let device = LogDevice::create(&location, GEOMETRY).expect("made");
+    write(&device, 0, &[7; 4096]);
+    device.sync().expect("synced");
+    device.control().hand_over().expect("handed over");
+    let succeeds = Some(device.succession().expect("handed over").predecessor);
+    drop(device);
+    std::fs::rename(&here, &away).expect("moved");
+    std::thread::scope(|scope| {
+        let options = OpenOptions { succeeds, patience: None, ..SUCCEEDS };
+        let other = location.clone();
+        let opening = scope.spawn(move || LogDevice::open(&other, options));
+        while location.counter().outage().is_none() && !opening.is_finished() {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&away, &here).expect("moved back");
+        opening.join().expect("no panic").expect("opened");
+    });
 }

@@ -136,6 +136,8 @@ pub struct FaultStore {
     gets_fail: Mutex<(Option<Fault>, u64)>,
     /// The object whose next PUTs are lost, and how many more.
     lost_puts: Mutex<Option<(String, u64)>>,
+    /// How many listings succeed, and how many fail after those.
+    failing_listings: Mutex<(u64, u64)>,
 }
 
 impl FaultStore {
@@ -158,6 +160,7 @@ impl FaultStore {
             conditions: Conditions::Kept,
             gets_fail: Mutex::default(),
             lost_puts: Mutex::default(),
+            failing_listings: Mutex::default(),
         }
     }
 
@@ -190,6 +193,27 @@ impl FaultStore {
     /// Loses the next PUTs of one object.
     pub fn lose_puts(&self, name: &str, count: u64) {
         *self.lost_puts.lock().expect("PUTs") = Some((format!("bucket/volume/{name}"), count));
+    }
+
+    /// Fails `count` listings after the next `first`.
+    pub fn fail_listings(&self, first: u64, count: u64) {
+        *self.failing_listings.lock().expect("listings") = (first, count);
+    }
+
+    /// How many listings will still fail.
+    pub fn left_failing(&self) -> u64 {
+        self.failing_listings.lock().expect("listings").1
+    }
+
+    fn fails_to_list(&self) -> bool {
+        let mut listings = self.failing_listings.lock().expect("listings");
+        if listings.0 > 0 {
+            listings.0 -= 1;
+            return false;
+        }
+        let fails = listings.1 > 0;
+        listings.1 = listings.1.saturating_sub(1);
+        fails
     }
 
     fn is_lost(&self, at: &Path) -> bool {
@@ -536,7 +560,10 @@ impl ObjectStore for FaultStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let fault = self.next(&OF_LISTS);
+        let fault = match self.fails_to_list() {
+            true => Some(Fault::RequestLost),
+            false => self.next(&OF_LISTS),
+        };
         let (lacks, broken_after) = self.lacks();
         let all = self.inner.list(prefix).filter(move |entry| {
             let is_there = entry.as_ref().map_or(true, |meta| !lacks.contains(&meta.location));

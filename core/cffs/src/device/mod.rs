@@ -221,13 +221,17 @@ pub trait Control: Send + Sync {
         Ok(())
     }
 
-    /// Why no other program can continue in place of this one at present, if there is a reason.
-    fn obstacle_to_handover(&self) -> Option<String> {
-        None
+    /// Checks that the next program could open the device in place of this one.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it could not, in words.
+    fn check_handover(&self) -> Result<(), String> {
+        Ok(())
     }
 
-    /// Keeps exclusive access for the program that replaces this one, as the user's last call: later writes
-    /// may fail.
+    /// Keeps exclusive access for the program that replaces this one. This is the volume's last call to its
+    /// device: later writes may fail.
     fn hand_over(&self) -> io::Result<()> {
         Ok(())
     }

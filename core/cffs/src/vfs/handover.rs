@@ -34,9 +34,17 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Why the volume cannot be handed over at present, if its device has a reason.
-    pub fn obstacle(volume: &Volume) -> Option<String> {
-        volume.writer.inodes.cache.device().control().obstacle_to_handover()
+    /// Checks that the volume can be handed over, and syncs it, so that closing it takes little time.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot, in words.
+    pub fn prepare(volume: &Volume) -> std::result::Result<(), String> {
+        volume.writer.inodes.cache.device().control().check_handover()?;
+        match volume.sync() {
+            Ok(()) | Err(Error::ReadOnly) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Closes the volume as [`close`](Volume::close) does, but keeps the files without a name that are in

@@ -72,8 +72,8 @@ impl<D: BlockDevice> Control for WatchedDevice<D> {
         self.0.control().give_back()
     }
 
-    fn obstacle_to_handover(&self) -> Option<String> {
-        self.0.control().obstacle_to_handover()
+    fn check_handover(&self) -> Result<(), String> {
+        self.0.control().check_handover()
     }
 
     fn hand_over(&self) -> io::Result<()> {

@@ -222,9 +222,9 @@ impl Restart for Restarter {
             ));
         }
         check_writable(volume)?;
-        if let Some(obstacle) = Handover::obstacle(volume) {
-            return Err(obstacle);
-        }
+        // Another thread reads requests while this one waits.
+        fuse_ring::will_wait();
+        Handover::prepare(volume)?;
         let shown = program.display();
         let failed = |error| format!("{shown}: {error}");
         let version = version_of(program, self.is_in_store).map_err(failed)?;

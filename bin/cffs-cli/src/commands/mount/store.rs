@@ -1,5 +1,6 @@
 //! Mounts a volume in an object store: for writing or reading, or to follow another program's changes.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -27,11 +28,13 @@ impl OpenStore {
     pub fn succeed(
         source: &Path,
         last: &Succession,
+        lock: Option<OwnedFd>,
         watch: &Arc<Watch>,
         options: &MountOptions,
     ) -> anyhow::Result<(OpenStore, Arc<Volume>)> {
         let place = image::place(source)?.context("the volume is in no store")?;
-        let stored = Stored::new(&place.with_secret(last.secret().map(Arc::new)), options)?;
+        let place = place.with_secret(last.secret().map(Arc::new));
+        let stored = Stored::with_lock(&place, options, lock)?;
         let device = Arc::new(stored.succeed(last, source, options)?);
         let store = OpenStore { stored, device };
         let volume = store.open_device(source, watch, options)?;
@@ -63,8 +66,13 @@ impl OpenStore {
     }
 
     /// The access to the closed volume for the next program.
-    pub fn succession(&self) -> Succession {
-        self.device.succession()
+    pub fn succession(&self) -> anyhow::Result<Succession> {
+        self.device.succession().context("the volume was not handed over")
+    }
+
+    /// The lock of the staging directory, if there is one.
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.stored.lock()
     }
 
     pub fn fuse_options(
