@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use cffs::clock::Timestamp;
@@ -16,11 +18,15 @@ use rustix::fs::{Mode, OFlags};
 use crate::output::{self, say};
 use crate::{image, names};
 
+/// How late the times of files can be: the kernel's clock for them advances in steps of up to 10 ms.
+const LATENESS: Duration = Duration::from_millis(20);
+
 /// Remember this moment, so that cffs changes can list what changed since then
 ///
-/// Everything that was changed before the mark is durable when the command returns. A mark takes a few bytes,
-/// and stays until it is removed: restarts, crashes and growing keep it, and copies of the volume have it. On
-/// a volume with marks, the first change below a directory since the last mark also writes the inodes of the
+/// Everything that was changed before the mark is durable when the command returns, in a later second than
+/// that of the mark, so that cffs publish --since knows what came first. A mark takes a few bytes, and stays
+/// until it is removed: restarts, crashes and growing keep it, and copies of the volume have it. On a volume
+/// with marks, the first change below a directory since the last mark also writes the inodes of the
 /// directories above it. Older programs, which do not know marks, can only read a volume that has one.
 ///
 /// Without a name, the marks are listed, with the time (UTC) at which each was set.
@@ -50,6 +56,9 @@ impl Mark {
     /// Sets or removes the mark, or lists all.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.act().with_context(|| self.target.display().to_string())?;
+        if self.name.is_some() && !self.remove {
+            wait_for_next_second();
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -99,6 +108,14 @@ impl Mark {
         }
         Ok(())
     }
+}
+
+/// Waits until the second in which the mark was set has ended. A version that is published next is then
+/// younger than the mark in whole seconds, which `cffs publish --since` compares.
+fn wait_for_next_second() {
+    let into_second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rest = Duration::from_secs(1) - Duration::from_nanos(into_second.subsec_nanos().into());
+    thread::sleep(rest + LATENESS);
 }
 
 pub fn marks(target: &Path) -> anyhow::Result<Vec<MarkStatus>> {

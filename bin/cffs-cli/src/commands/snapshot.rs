@@ -52,6 +52,10 @@ enum What {
         json: bool,
     },
     /// Delete a version, and data held only for deleted clones of it
+    ///
+    /// Unmount the version everywhere before: mounts of it are not noticed. They keep working until a
+    /// program that writes the volume deletes data that only this version needed, which may happen at once.
+    /// Then reads of such data fail with EIO, and the log names the missing objects. Clones keep their data.
     Rm {
         /// The volume and the name.
         #[arg(value_name = "URL@NAME")]
