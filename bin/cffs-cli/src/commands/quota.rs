@@ -236,8 +236,18 @@ fn print(quotas: &[QuotaStatus]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Other file systems take 0 for no limit.
+const ZERO: &str = "a limit of 0 is not possible; for no limit, write none";
+
 fn parse_size(text: &str) -> Result<u64, String> {
-    if text == "none" { Ok(u64::MAX) } else { size::parse(text) }
+    match text {
+        "none" => Ok(u64::MAX),
+        size => not_zero(size::parse(size)?),
+    }
+}
+
+fn not_zero(limit: u64) -> Result<u64, String> {
+    if limit == 0 { Err(String::from(ZERO)) } else { Ok(limit) }
 }
 
 /// Parses a count with a unit that is a power of 1000.
@@ -256,5 +266,5 @@ fn parse_count(text: &str) -> Result<u64, String> {
         },
     };
     let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(factor).ok_or_else(wrong)
+    not_zero(number.checked_mul(factor).ok_or_else(wrong)?)
 }

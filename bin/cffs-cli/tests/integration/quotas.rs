@@ -41,6 +41,11 @@ fn a_quota_of_an_image_is_set_shown_and_removed() {
     assert!(said.contains(": /d: neither it nor a directory above has a quota"), "{said}");
     let said = fail(2, scratch.cffs(["quota", "set"]).args([image, "/d"]));
     assert!(said.contains("--size") && said.contains("--files"), "{said}");
+    // Regression: 0 set a limit of no bytes.
+    for limit in [["--size", "0"], ["--size", "0.0G"], ["--files", "0"], ["--files", "0k"]] {
+        let said = fail(2, scratch.cffs(["quota", "set"]).args([image, "/d"]).args(limit));
+        assert!(said.contains("for no limit, write none"), "{said}");
+    }
     quota(&scratch, &["set", image, "/d", "--size", "150k", "--files", "1k"]);
     let shown: Value =
         serde_json::from_str(&quota(&scratch, &["get", "--json", image, "/d/f"])).expect("JSON");
