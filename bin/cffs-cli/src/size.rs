@@ -61,7 +61,14 @@ pub fn show(bytes: u64) -> String {
     let Some((letter, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift != 0) else {
         return format!("{bytes} B");
     };
-    let value = bytes as f64 / (1u64 << shift) as f64;
+    let mut value = bytes as f64 / (1u64 << shift) as f64;
+    let (mut letter, mut larger) = (letter, UNITS.iter().skip_while(|unit| unit.1 <= *shift));
+    // 1024 KiB, after rounding.
+    if value >= 1023.5
+        && let Some((next, _)) = larger.next()
+    {
+        (letter, value) = (next, 1.0);
+    }
     let decimals = match value {
         v if v >= 100.0 || v.fract() == 0.0 => 0,
         v if v >= 10.0 => 1,

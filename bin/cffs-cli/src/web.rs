@@ -22,7 +22,7 @@ use crate::working_directory::absolute_argument;
 pub struct WebOptions {
     /// Serve a web page at this address, to watch and manage the volume; without a certificate only for this
     /// machine. Prints the page's address with a token for full control, and with one for viewing.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
     pub web: Option<SocketAddr>,
     /// Read the page's tokens from this file, which is created if it does not exist, and do not print them.
     #[arg(long, value_name = "FILE", requires = "web")]
@@ -33,6 +33,12 @@ pub struct WebOptions {
     /// A host name under which browsers may reach the page, besides localhost and addresses.
     #[arg(long, value_name = "NAME", requires = "web")]
     web_name: Vec<String>,
+}
+
+/// Parses an address to listen on.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| String::from("write ADDRESS:PORT, such as 127.0.0.1:2049 or [::1]:2049"))
 }
 
 /// A page that listens, if one was requested.

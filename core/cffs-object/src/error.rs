@@ -426,7 +426,7 @@ fn if_none(url: &str) -> &'static str {
     match url.starts_with("file:") {
         true => {
             "if there should be one, check the URL, and whether its directory was moved or its file system \
-             unmounted; cffs mkfs makes a new volume"
+             unmounted"
         }
         false => {
             "if there should be one, check the URL; cffs mkfs makes a new volume in a bucket that exists"

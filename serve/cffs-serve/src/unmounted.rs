@@ -81,7 +81,9 @@ pub fn report_failure(served: &Served, why: &str) {
 }
 
 fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<Reply, Error> {
-    const UNKNOWN: Error = Error::Invalid("a server without a mount does not do this");
+    const UNKNOWN: Error = Error::Invalid(
+        "a server without a mount does not do this; end it (cffs serve --stop) and mount the volume",
+    );
     // The socket answers only its owner.
     let uid = rustix::process::geteuid().as_raw();
     let name = message.name.as_bytes();

@@ -4,7 +4,7 @@ use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs_serve::fuse::{self, restart::FILL_COMMAND};
 use cffs_serve::served::control;
 use clap::Args;
@@ -36,7 +36,15 @@ impl Restart {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         for path in &self.paths {
             let asked = names::to_ask_the_only_one(path)?;
-            control::restart(&asked).with_context(|| path.display().to_string())?;
+            let restarted = control::restart(&asked);
+            if restarted.is_err() && control::identity_of_server(&asked).is_ok() {
+                let name = path.display();
+                bail!(
+                    "{name} is served without a mount, and such a server cannot be replaced; end it with \
+                     cffs serve --stop {name}, and start it again with the same cffs serve command"
+                );
+            }
+            restarted.with_context(|| path.display().to_string())?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -29,7 +29,7 @@ use crate::mount_options::{self, MountOptions};
 use crate::names::OnMount;
 use crate::output::{self, note};
 use crate::stored::{self, Stored};
-use crate::web::WebOptions;
+use crate::web::{WebOptions, parse_address};
 use crate::{image, mounts, names, privileges, service_manager, udev};
 
 const EXPORT_OPTIONS: &str = "\
@@ -74,7 +74,7 @@ Examples:
         .args(["nfs", "web", "stop", "exports", "export_add", "export_remove"])))]
 pub struct Serve {
     /// The address and port to listen on.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
     pub nfs: Option<SocketAddr>,
     /// A directory of the volume, and its clients and options; see below. By default / for this machine.
     #[arg(long, value_name = "PATH[:OPTIONS]", requires = "nfs")]

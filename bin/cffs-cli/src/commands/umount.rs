@@ -1,7 +1,7 @@
 //! `cffs umount`: unmounts, and returns when the image is complete: fully written, marked clean and closed.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{self, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -204,7 +204,7 @@ pub fn unmount(mounted: &Mounted, lazy: bool) -> anyhow::Result<()> {
         let is_passing = users.iter().all(|user| user.program == OWN_NAME || user.is_ending);
         let left = if is_passing { PASSING } else { GLANCE }.saturating_sub(began.elapsed());
         if left.is_zero() {
-            return Err(busy(directory, &users));
+            return Err(busy(directory, users));
         }
         thread::sleep(wait.min(left));
         wait = (wait * 2).min(LONGEST_WAIT);
@@ -240,7 +240,11 @@ fn try_unmount(directory: &Path, lazy: bool) -> anyhow::Result<bool> {
 }
 
 /// The error that names the users of a mount.
-fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
+fn busy(directory: &Path, mut users: Vec<mounts::User>) -> anyhow::Error {
+    // Often, this command has the working directory of its shell.
+    if users.len() > 1 {
+        users.retain(|user| user.pid != process::id());
+    }
     let named =
         users.iter().take(NAMED_MAX).map(|user| format!("{} (process {})", user.program, user.pid));
     let mut named: Vec<String> = named.collect();
@@ -250,9 +254,10 @@ fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
         _ => {}
     }
     let directory = directory.display();
+    let has = if named.len() > 1 { "have" } else { "has" };
     let named = named.join(", ");
     anyhow!(
-        "{directory} is busy: {named} has files open or a working directory there; use cffs umount -l \
+        "{directory} is busy: {named} {has} files open or a working directory there; use cffs umount -l \
          to detach it anyway"
     )
 }

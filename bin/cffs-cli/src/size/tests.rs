@@ -59,6 +59,11 @@ fn sizes_show_with_three_digits() {
     assert_eq!(show(1023), "1023 B");
     assert_eq!(show(4 << 30), "4 GiB");
     assert_eq!(show(1536), "1.50 KiB");
+    // Regression: these were 1024 KiB.
+    assert_eq!(show((1 << 20) - 1), "1 MiB");
+    assert_eq!(show((1 << 20) - (1 << 9)), "1 MiB");
+    assert_eq!(show((1 << 20) - (1 << 10)), "1023 KiB");
+    assert_eq!(show(u64::MAX), "16 EiB");
     assert_eq!(show(123 << 20 | 1 << 19), "124 MiB");
     assert_eq!(show(12 << 20 | 1 << 19), "12.5 MiB");
 }

@@ -140,6 +140,10 @@ fn a_mount_that_is_busy_for_a_moment_is_unmounted_and_one_that_stays_so_is_not()
     let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
     let who = format!("(process {}) has files open", std::process::id());
     assert!(said.contains("is busy") && said.contains(&who), "{said}");
+    // Regression: the command named itself as well.
+    let mut within = scratch.cffs(["umount"]);
+    let said = fail(1, within.current_dir(scratch.mountpoint()).arg(scratch.mountpoint()));
+    assert!(said.contains(&who) && said.matches("(process ").count() == 1, "{said}");
     let mut umount = scratch.cffs(["umount"]).arg(scratch.mountpoint()).spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(100));
     drop(file);

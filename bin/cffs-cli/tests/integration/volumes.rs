@@ -100,6 +100,16 @@ fn list_and_delete(scratch: &Scratch, place: &str, run: impl Fn(&[&str]) -> Comm
     assert!(nothing.contains("no volume at"), "{nothing}");
 }
 
+/// Regression: the message was that of a directory which does not exist.
+#[test]
+fn an_empty_directory_has_no_volumes() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path().join("empty")).expect("made");
+    let url = format!("file://{}", scratch.path().join("empty").display());
+    let nothing = fail(1, &mut scratch.cffs(["ls", &url]));
+    assert_eq!(nothing, format!("cffs ls: no volume at {url}, nor directly below it\n"));
+}
+
 #[test]
 fn volumes_in_a_directory_are_listed_and_deleted() {
     let scratch = Scratch::new();

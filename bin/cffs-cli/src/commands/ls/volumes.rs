@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use cffs::clock::Timestamp;
 use cffs::format::superblock::Holder;
 use cffs::host::Standing;
+use cffs_object::Location;
 use cffs_object::volumes::{self, About, Found, InUse, Listing};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -29,6 +30,7 @@ pub fn list(url: &Path, as_json: bool, none: anyhow::Error) -> anyhow::Result<Ex
     if volumes.is_empty() {
         let url = url.display();
         return Err(match others.is_empty() {
+            true if is_directory(&place) => anyhow!("no volume at {url}, nor directly below it"),
             true => none,
             false => anyhow!(
                 "no volume at {url}, nor directly below it; there may be some below {}",
@@ -64,6 +66,11 @@ pub fn list(url: &Path, as_json: bool, none: anyhow::Error) -> anyhow::Result<Ex
         note!("cffs ls: {}: {error}", printable(url.as_bytes()));
     });
     Err(anyhow!(error).context(printable(url.as_bytes())))
+}
+
+/// Whether the place is a directory that exists.
+fn is_directory(place: &Location) -> bool {
+    place.volume_url().strip_prefix("file://").is_some_and(|path| Path::new(path).is_dir())
 }
 
 /// The first names of a list.
