@@ -141,12 +141,16 @@ pub fn is_version(target: &Path) -> bool {
         .is_some_and(|location| location.version().is_some())
 }
 
-/// Opens an image, a device, or a volume in a store; `take_over` takes the latter from its last writer.
+/// Opens an image, a device, or a volume in a store; `take_over` takes the latter from its last writer. Fails
+/// if a key was named that it cannot have.
 pub fn open(
     target: &Path,
     access: Access,
     take_over: bool,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
+    if Location::url_of(target).is_none() {
+        keys::check_none_named().with_context(|| target.display().to_string())?;
+    }
     open_with_journal(target, access, take_over, None)
 }
 
@@ -276,10 +280,15 @@ fn mounted_elsewhere(name: &str, user: &User) -> Option<String> {
 }
 
 fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
+    if !mounts::may_serve(process.pid) {
+        return None;
+    }
     let (served, pid) = (mounts::served_by(process.pid), mounts::pid_inside(process.pid));
     let serves = |mounted: &Mounted| match served.is_empty() {
         false => served.contains(&mounted.device),
-        // The kernel does not show the server to this user.
+        // The kernel does not show the server to this user. A mount with another server is not asked: it may
+        // not answer.
+        true if mounts::process_of(mounted).is_some() => false,
         true => control::identity(&mounted.directory).is_ok_and(|identity| identity.pid == pid),
     };
     mounts.into_iter().find(serves)

@@ -52,6 +52,14 @@ pub fn are_named() -> bool {
     GIVEN.get().is_some()
 }
 
+/// Fails if a source was named, for a volume that is not in an object store.
+pub fn check_none_named() -> anyhow::Result<()> {
+    if are_named() {
+        bail!("--key-file and --key-command are for a volume in an object store, given by its URL");
+    }
+    Ok(())
+}
+
 /// Takes the secret of the volume from the file that the mount option `key-file` names, if it was given.
 ///
 /// # Errors

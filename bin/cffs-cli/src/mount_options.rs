@@ -193,6 +193,9 @@ impl MountOptions {
         if self.key_file.is_some() && !is_in_store {
             bail!("mount option 'key-file' is for a volume in an object store, given by its URL");
         }
+        if !is_in_store {
+            keys::check_none_named()?;
+        }
         if self.staging.is_some() && (!is_in_store || self.open.read_only) {
             bail!(
                 "mount option 'staging' is for a volume in an object store that is written, given by its URL"

@@ -20,7 +20,7 @@ mod tests;
 mod walk;
 
 pub use points::{at_or_below, below};
-pub use server::{answers, directory_served_by, process_of, served_by, set_service};
+pub use server::{answers, directory_served_by, may_serve, process_of, served_by, set_service};
 use walk::walk;
 
 /// A mounted C-FFS volume.

@@ -26,7 +26,7 @@ use serde_json::json;
 
 use crate::names::{self, OnMount};
 use crate::output::note;
-use crate::{exit, image, output, progress};
+use crate::{exit, image, keys, output, progress};
 
 mod objects;
 mod report;
@@ -281,6 +281,7 @@ impl Fsck {
         if self.without_objects {
             bail!("{}: only volumes in object stores have objects", target.display());
         }
+        keys::check_none_named().with_context(|| target.display().to_string())?;
         let device = match self.without_journal && journal_device.is_none() {
             true => Arc::new(image::open_device(target, access)?),
             false => image::open_with_journal(target, access, self.take_over, journal_device)?,

@@ -13,6 +13,7 @@ use std::{mem, thread};
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::Geometry;
+use cffs::device::file::Access;
 use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::Volume;
@@ -151,7 +152,10 @@ impl Publish {
                 return directory(path);
             }
         }
-        Ok(From::Image(Image::new(image::open_files(&self.source, image::read_only())?)))
+        // The key may be that of the published volume.
+        let device = image::open_with_journal(&self.source, Access::ReadOnly, false, None)?;
+        let volume = image::open_volume(&self.source, device, image::read_only())?;
+        Ok(From::Image(Image::new(Files::new(volume))))
     }
 
     /// Opens or creates the volume; also returns whether this is the first publish to it. Fails before

@@ -29,6 +29,9 @@ pub fn answers(mounted: &Mounted) -> anyhow::Result<()> {
     }
 }
 
+/// The file that connects a server to the kernel.
+const DEVICE: &str = "/dev/fuse";
+
 /// The option under which a server reports the service of its volume's bucket.
 const SERVICE: &str = "service";
 
@@ -75,12 +78,19 @@ pub fn has_open(
     (!serving.is_empty()).then_some(has_any)
 }
 
+/// Whether a process may serve a mount. False if the caller may see its open files, and `/dev/fuse` is not
+/// among them.
+pub fn may_serve(process: u32) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return true };
+    open.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new(DEVICE)))
+}
+
 /// The device numbers of the mounts that a process serves.
 pub fn served_by(process: u32) -> Vec<(u32, u32)> {
     let process = Path::new("/proc").join(process.to_string());
     let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let to_kernel =
-        open.filter(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
+        open.filter(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new(DEVICE)));
     let devices = to_kernel.filter_map(|file| {
         device_number(&fs::read_to_string(process.join("fdinfo").join(file.file_name())).ok()?)
     });

@@ -82,6 +82,30 @@ fn an_encrypted_volume_is_used_with_its_key() {
     }
 }
 
+/// Regression: the key was ignored.
+#[test]
+fn a_key_of_an_image_is_refused() {
+    let volume = Encrypted::new();
+    let image = volume.at("image");
+    succeed(&mut volume.scratch.cffs(["mkfs", "-q", "--size", "64M", &image]));
+    let at = volume.scratch.mountpoint().display().to_string();
+    for (code, command) in [
+        (32, &["mount", &image, &at][..]),
+        (1, &["serve", "--web", "127.0.0.1:0", &image]),
+        (1, &["ls", &image]),
+        (8, &["fsck", "-n", &image]),
+        (1, &["import", "-q", &image, &volume.at("source"), "/in"]),
+    ] {
+        for key in [["--key-file", &volume.at("key")], ["--key-command", "true"]] {
+            let said = fail(code, volume.scratch.cffs(key).args(command));
+            assert!(said.contains("are for a volume in an object store"), "{said}");
+        }
+    }
+    // The key is that of the destination.
+    let version = format!("file://{}@v1", volume.at("published"));
+    succeed(&mut volume.keyed("key", &["publish", "-q", &image, &version]));
+}
+
 #[test]
 fn a_volume_opens_with_no_other_key() {
     let volume = Encrypted::new();

@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::nfs::{ANY_PORT, Client, started};
 use crate::harness::page::Page;
 use crate::harness::{CFFS, Scratch, can_mount, fail, succeed};
@@ -306,7 +308,9 @@ fn a_served_image_answers_commands() {
     let refused = fail(1, scratch.cffs(["umount"]).arg(scratch.image()));
     assert!(refused.contains("cffs serve --stop"), "{refused}");
     let restart = fail(1, scratch.cffs(["restart"]).arg(scratch.image()));
-    assert!(restart.contains("without a mount"), "{restart}");
+    assert!(restart.contains("without a mount") && restart.contains("serve --stop"), "{restart}");
+    let explain = fail(1, scratch.cffs(["explain"]).arg(scratch.image()));
+    assert!(explain.contains("mount the volume"), "{explain}");
     let twice = fail(1, scratch.cffs(["serve", "--nfs", "127.0.0.1:0"]).arg(scratch.image()));
     assert!(twice.contains("is served by process"), "{twice}");
     server.stop();
@@ -314,6 +318,33 @@ fn a_served_image_answers_commands() {
         let stopped = fail(code, scratch.cffs([]).args(command).arg(scratch.image()));
         assert!(stopped.contains("not a C-FFS volume that is mounted or served"), "{stopped}");
     }
+}
+
+/// Regression: the server of another volume's mount was asked, and did not answer.
+#[test]
+fn a_served_image_answers_while_the_server_of_an_unrelated_mount_does_not() {
+    if !can_mount() {
+        return;
+    }
+    let (scratch, other) = (Scratch::with_image(), Scratch::with_image());
+    let server = Server::start(&scratch, "/:no_root_squash,insecure");
+    other.mount("fuseblk=no");
+    let info = succeed(other.cffs(["info", "--json"]).arg(other.mountpoint()));
+    let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+    let stopped = info["server"]["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    let stopped = stopped.expect("a process");
+    kill_process(stopped, Signal::STOP).expect("stopped");
+    let outputs = [&["stats"][..], &["serve", "--exports"], &["sync"], &["info"]].map(|command| {
+        let mut timeout = Command::new("timeout");
+        timeout.args(["-s", "KILL", "20", CFFS]).args(command).arg(scratch.image()).output()
+    });
+    kill_process(stopped, Signal::CONT).expect("continued");
+    for output in outputs {
+        let output = output.expect("it starts");
+        assert!(output.status.success(), "{output:?}");
+    }
+    other.umount();
+    server.stop();
 }
 
 /// Without a mount, the trace is read from the server's socket.
@@ -429,6 +460,10 @@ fn the_reason_is_given_if_a_volume_cannot_be_served() {
     let any = ["serve", "--nfs", "127.0.0.1:0"];
     let no_dir = fail(1, scratch.cffs(any).args(["--export", "/nowhere"]).arg(scratch.image()));
     assert!(no_dir.contains("--export"), "{no_dir}");
+    for option in ["--nfs", "--web"] {
+        let no_port = fail(2, scratch.cffs(["serve", option, "127.0.0.1"]).arg(scratch.image()));
+        assert!(no_port.contains("write ADDRESS:PORT"), "{no_port}");
+    }
     let nothing = fail(2, scratch.cffs(["serve"]).arg(scratch.image()));
     assert!(nothing.contains("--nfs <ADDRESS:PORT>|--web <ADDRESS:PORT>"), "{nothing}");
     let no_option = fail(2, scratch.cffs(any).args(["--export", "/:wr"]).arg(scratch.image()));
