@@ -30,7 +30,7 @@ use crate::interrupt::at_signals;
 use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Base, Inherited, InheritedBase};
-use crate::web::WebOptions;
+use crate::web::{WebOptions, parse_address};
 use crate::{image, log, mounts, privileges, service_manager, udev, working_directory};
 
 mod store;
@@ -96,7 +96,7 @@ pub struct Mount {
     #[arg(short, long)]
     pub verbose: bool,
     /// Also serve the mounted volume to NFS clients, as cffs serve does without a mount.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
     pub nfs: Option<SocketAddr>,
     /// With --nfs, a directory of the volume, and its clients and options, as for cffs serve.
     #[arg(long, value_name = "PATH[:OPTIONS]", requires = "nfs")]

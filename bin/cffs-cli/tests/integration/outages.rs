@@ -366,6 +366,8 @@ fn a_stopped_server_is_found_while_that_of_a_detached_mount_waits() {
     assert!(said.contains("kill -CONT"), "{said}");
     other.umount();
     volume.rename("away", "one");
-    let cat = || volume.command(&["cat", &volume.url("one"), "/file"]).output().expect("it starts");
-    wait_for(|| cat().stdout == b"contents");
+    // The server of the detached mount must end before its directory is removed.
+    let check = || volume.command(&["fsck", "-p", &volume.url("one")]).output().expect("it starts");
+    wait_for(|| check().status.success());
+    assert_eq!(volume.cffs(&["cat", &volume.url("one"), "/file"]), "contents");
 }
