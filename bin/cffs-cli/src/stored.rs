@@ -64,7 +64,7 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// Those of [`LogDevice::open`]. A request that fails is repeated for as long as `soft` allows.
+    /// Those of [`LogDevice::open`]. Failed requests are retried for up to `soft`.
     pub fn succeed(
         &self,
         last: &Succession,

@@ -24,8 +24,7 @@ pub enum Predecessor {
     Writer(Term),
 }
 
-/// The access of a program to a volume. The next program opens the volume with it while all others are
-/// refused.
+/// The access of a program to a volume. Only the next program, which gets it, can open the volume.
 pub struct Succession {
     /// How it used the volume.
     pub predecessor: Predecessor,
@@ -34,7 +33,7 @@ pub struct Succession {
 }
 
 impl Succession {
-    /// Opens the encrypted volume; `None` if it is not encrypted.
+    /// The secret that opens the volume; `None` if it is not encrypted.
     pub fn secret(&self) -> Option<Secret> {
         self.key.clone().map(Secret::of_volume)
     }

@@ -51,8 +51,8 @@ pub struct OpenOptions {
     pub collection: Collection,
     /// Called with the reason why an opening waits, to show it to the user.
     pub note: Option<fn(&str)>,
-    /// Open the volume as the program to which this one has handed it over, and refuse it if another program
-    /// has written it since. A failed opening is retried for up to `patience`.
+    /// The program that has handed the volume over to this one. The volume is refused if another program has
+    /// written it since. A failed opening is retried for up to `patience`.
     pub succeeds: Option<Predecessor>,
 }
 

@@ -16,11 +16,12 @@ use crate::succession::{Predecessor, Succession};
 
 /// How long a handover waits for the records in the staging directory before it is refused.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it checks for waiting records.
 const HANDOVER_LOOK: Duration = Duration::from_millis(50);
 
 impl LogDevice {
     /// The access for the program that replaces this one; `None` if this one is the writer and has not handed
-    /// the volume over ([`Control::hand_over`]).
+    /// the volume over ([`Control::hand_over`](cffs::device::Control::hand_over)).
     pub fn succession(&self) -> Option<Succession> {
         let key = self.store.vault().map(|vault| vault.key().clone());
         let predecessor = match self.writing {

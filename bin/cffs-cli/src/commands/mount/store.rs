@@ -23,8 +23,8 @@ pub(super) struct OpenStore {
 }
 
 impl OpenStore {
-    /// Opens the volume that the last program handed over. The kernel waits for this, so a request that fails
-    /// is repeated.
+    /// Opens the volume that the last program handed over. The kernel waits for this, so failed requests are
+    /// retried.
     pub fn succeed(
         source: &Path,
         last: &Succession,
