@@ -19,10 +19,11 @@ use crate::{image, names, size};
 ///
 /// The host of an image does not know which space of the volume is free, so the image does not shrink by
 /// itself. This command punches holes into the image where space is free. On an SSD or a thin volume it
-/// discards the free blocks. In an object store, it immediately deletes objects that are no longer needed,
-/// and rewrites those that are mostly unused; programs that read an older state without a snapshot lose
-/// access to it. A mounted volume is trimmed by its server and can be used meanwhile, and fstrim(8) does the
-/// same; mounting with -o discard does it continuously.
+/// discards the free blocks. For a volume in an object store that is not mounted, it immediately deletes
+/// objects that are no longer needed, and rewrites those that are mostly unused; programs that read an older
+/// state without a snapshot lose access to it. A mounted volume is trimmed by its server and can be used
+/// meanwhile, and fstrim(8) does the same; mounting with -o discard does it continuously. The server of a
+/// volume in an object store then deletes objects later, while it writes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
