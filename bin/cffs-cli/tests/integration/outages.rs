@@ -361,9 +361,12 @@ fn a_stopped_server_is_found_while_that_of_a_detached_mount_waits() {
     let server = server.expect("a process");
     kill_process(server, Signal::STOP).expect("stopped");
     let mut info = Command::new("timeout");
-    let said = fail(1, info.args(["20", CFFS, "info"]).arg(other.mountpoint()));
+    let output = info.args(["20", CFFS, "info"]).arg(other.mountpoint()).output();
+    // Before anything fails: the mount of a stopped server cannot be unmounted.
     kill_process(server, Signal::CONT).expect("continued");
-    assert!(said.contains("kill -CONT"), "{said}");
+    let output = output.expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("kill -CONT"), "{output:?}");
     other.umount();
     volume.rename("away", "one");
     // The server of the detached mount must end before its directory is removed.
