@@ -117,8 +117,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
         if options.succeeds.is_some_and(|predecessor| predecessor != last) {
             return Err(Error::Fenced { slot: term });
         }
-        let is_handed = options.succeeds.is_some();
-        let is_anothers = !history.is_released && !is_handed && !was_here();
+        let is_anothers = !history.is_released && options.succeeds.is_none() && !was_here();
         if is_anothers && !options.take_over {
             return Err(Error::Claimed {
                 term,
@@ -152,12 +151,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
                     history = History::read(store)?;
                 }
             }
-            // Without retries, the next attempt of a successor would find its own claim.
-            Owner::Ours
-                if !commit::again(store.counter(), "list the log", options.patience, || {
-                    is_followed(store, slot)
-                })? =>
-            {
+            Owner::Ours if !is_followed(store, slot, options.patience)? => {
                 if lost > 1 {
                     commit::withdraw(store);
                 }
@@ -174,9 +168,11 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     }
 }
 
-/// Whether a record follows a slot. Other objects may have been put next to the records.
-fn is_followed(store: &Store, slot: u64) -> Result<bool, Error> {
-    let names = store.list_after("log", &format::record_name(slot))?;
+/// Whether a record follows the slot of this program's claim. Other objects may have been put next to the
+/// records. A failing listing is repeated: another attempt to open the volume would find the claim.
+fn is_followed(store: &Store, slot: u64, patience: Option<Duration>) -> Result<bool, Error> {
+    let list = || store.list_after("log", &format::record_name(slot));
+    let names = commit::again(store.counter(), "list the log", patience, list)?;
     Ok(names.iter().any(|name| format::slot_of_record(name).is_some()))
 }
 

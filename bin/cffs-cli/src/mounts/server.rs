@@ -4,7 +4,7 @@
 //! number of the mount. If it shows none, or the process belongs to another user, the server is not found.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -81,19 +81,24 @@ pub fn has_open(
 /// Whether a process may serve a mount. False if the caller may see its open files, and `/dev/fuse` is not
 /// among them.
 pub fn may_serve(process: u32) -> bool {
-    let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return true };
-    open.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new(DEVICE)))
+    connections(process).is_none_or(|mut open| open.next().is_some())
+}
+
+/// The descriptors of a process that connect it to the kernel, if the caller may see its open files.
+fn connections(process: u32) -> Option<impl Iterator<Item = DirEntry>> {
+    let open = fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
+    let is_device =
+        |file: &DirEntry| fs::read_link(file.path()).is_ok_and(|to| to == Path::new(DEVICE));
+    Some(open.filter(is_device))
 }
 
 /// The device numbers of the mounts that a process serves.
 pub fn served_by(process: u32) -> Vec<(u32, u32)> {
-    let process = Path::new("/proc").join(process.to_string());
-    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    let to_kernel =
-        open.filter(|file| fs::read_link(file.path()).is_ok_and(|to| to == Path::new(DEVICE)));
-    let devices = to_kernel.filter_map(|file| {
-        device_number(&fs::read_to_string(process.join("fdinfo").join(file.file_name())).ok()?)
-    });
+    let about = PathBuf::from(format!("/proc/{process}/fdinfo"));
+    let devices = connections(process)
+        .into_iter()
+        .flatten()
+        .filter_map(|file| device_number(&fs::read_to_string(about.join(file.file_name())).ok()?));
     devices.collect()
 }
 
